@@ -1,0 +1,1 @@
+//! The side door every part opens: health, readiness, metrics, log filter.

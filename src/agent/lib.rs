@@ -1,0 +1,1 @@
+//! Agent: joins, reports, syncs its branch into the child.

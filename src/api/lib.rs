@@ -1,0 +1,1 @@
+//! Words: kinds, validated names, selectors, conditions and reasons, defaulting, validation, schema export.

@@ -1,0 +1,1 @@
+//! Clients of real API servers: discovery, server-side apply, watch.

@@ -1,0 +1,1 @@
+//! Controllers: registration, life cycle, deploy pipeline, overrides, status, branch writer.

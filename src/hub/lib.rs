@@ -1,0 +1,1 @@
+//! Hub: tunnel endpoint, proxy into children, shadow API, the Push path.

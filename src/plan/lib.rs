@@ -1,0 +1,1 @@
+//! Decisions: snapshot in, plan out; one module per controller, plus placement and health.

@@ -1,0 +1,1 @@
+//! Chart repositories: HTTP index, OCI.

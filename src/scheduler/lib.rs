@@ -1,0 +1,1 @@
+//! Scheduler: queue, snapshot, cycle, assume, bind.

@@ -1,0 +1,1 @@
+//! Child clusters without nodes: workloads that turn healthy.

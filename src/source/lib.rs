@@ -1,0 +1,1 @@
+//! Source controller: Git repositories into the parent.

@@ -1,0 +1,1 @@
+//! Embedded object store: revisions, watch log, durable file.

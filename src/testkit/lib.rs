@@ -1,0 +1,1 @@
+//! Bench: builders, model world, fake clock, hermetic git, in-process API server client, wait_for, golden helper.
