@@ -1,0 +1,1 @@
+//! The room against real `git`.
