@@ -205,6 +205,8 @@ fn second(session: &mut Session<'_>, capabilities: &[String], ask: &Ask<'_>, sin
     pkt::delim(&mut request);
     pkt::line(&mut request, "no-progress");
     pkt::line(&mut request, "ofs-delta");
+    // Only when thin packs are allowed does Git look at the trees of shallow commits that are here; else it sends everything again.
+    pkt::line(&mut request, "thin-pack");
     if shallow {
         for have in ask.haves {
             pkt::line(&mut request, &format!("shallow {have}\n"));
@@ -256,7 +258,7 @@ fn zeroth(session: &mut Session<'_>, advert: &Advert, ask: &Ask<'_>, sink: &mut 
     if let Some(hidden) = ask.wants.iter().find(|id| !shown.contains(id) && !tips) {
         return Err(FetchError::Gone(*hidden));
     }
-    let mut features = vec!["ofs-delta", "no-progress", AGENT];
+    let mut features = vec!["ofs-delta", "thin-pack", "no-progress", AGENT];
     let band = advert.can("side-band-64k");
     if band {
         features.insert(0, "side-band-64k");

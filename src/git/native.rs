@@ -100,10 +100,17 @@ fn set(repository: &Repository, update: &RefUpdate) -> RefOutcome {
                 git2::ErrorCode::Directory | git2::ErrorCode::Exists | git2::ErrorCode::InvalidSpec => {
                     RefOutcome::Refused { why: crate::push::Refusal::Name, text: error.message().to_owned() }
                 }
+                _ if in_the_way(repository, &update.name) => RefOutcome::Refused { why: crate::push::Refusal::Name, text: "another reference is in its place".to_owned() },
                 _ => classify(error.message(), ""),
             }
         }
     }
+}
+
+/// Whether a reference stands where this name needs a directory.
+fn in_the_way(repository: &Repository, name: &str) -> bool {
+    let above = name.match_indices('/').filter(|(at, _)| *at > "refs/heads".len()).any(|(at, _)| repository.find_reference(&name[..at]).is_ok());
+    above || repository.references_glob(&format!("{name}/*")).is_ok_and(|mut below| below.next().is_some())
 }
 
 /// Whether somebody set the repository up to check or to notice pushes.
