@@ -1,0 +1,147 @@
+//! Counters and histograms with bounded label sets, printed as Prometheus text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+
+/// Label names and values; values must come from closed sets.
+pub type Labels<'a> = &'a [(&'static str, &'a str)];
+
+/// Upper bounds of the buckets of every duration histogram, in seconds.
+const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+#[derive(Default)]
+struct Histogram {
+    buckets: [AtomicU64; BUCKETS.len()],
+    count: AtomicU64,
+    micros: AtomicU64,
+}
+
+#[derive(Default)]
+struct Series {
+    counters: BTreeMap<(&'static str, String), Arc<AtomicU64>>,
+    gauges: BTreeMap<(&'static str, String), Arc<AtomicI64>>,
+    histograms: BTreeMap<(&'static str, String), Arc<Histogram>>,
+}
+
+/// All series of a process or part. Cloning shares it.
+#[derive(Clone, Default)]
+pub struct Registry {
+    series: Arc<RwLock<Series>>,
+}
+
+fn key(labels: Labels<'_>) -> String {
+    let mut text = String::new();
+    for (name, value) in labels {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        let _ = write!(text, "{name}=\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"));
+    }
+    text
+}
+
+impl Registry {
+    /// An empty registry.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds to a counter (name ends in `_total`).
+    pub fn count(&self, name: &'static str, labels: Labels<'_>, by: u64) {
+        let key = (name, key(labels));
+        if let Some(counter) = self.series.read().counters.get(&key) {
+            counter.fetch_add(by, Ordering::Relaxed);
+            return;
+        }
+        self.series.write().counters.entry(key).or_default().fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Sets a gauge.
+    pub fn gauge(&self, name: &'static str, labels: Labels<'_>, value: i64) {
+        let key = (name, key(labels));
+        if let Some(gauge) = self.series.read().gauges.get(&key) {
+            gauge.store(value, Ordering::Relaxed);
+            return;
+        }
+        self.series.write().gauges.entry(key).or_default().store(value, Ordering::Relaxed);
+    }
+
+    /// Observes a duration (name ends in `_seconds`).
+    pub fn observe(&self, name: &'static str, labels: Labels<'_>, took: Duration) {
+        let key = (name, key(labels));
+        let existing = self.series.read().histograms.get(&key).cloned();
+        let histogram = existing.unwrap_or_else(|| self.series.write().histograms.entry(key).or_default().clone());
+        let seconds = took.as_secs_f64();
+        for (bound, bucket) in BUCKETS.iter().zip(&histogram.buckets) {
+            if seconds <= *bound {
+                bucket.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        histogram.count.fetch_add(1, Ordering::Relaxed);
+        histogram.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Reads a counter; 0 when it was never touched.
+    pub fn counter(&self, name: &'static str, labels: Labels<'_>) -> u64 {
+        self.series.read().counters.get(&(name, key(labels))).map_or(0, |c| c.load(Ordering::Relaxed))
+    }
+
+    /// Everything in Prometheus' text format.
+    pub fn render(&self) -> String {
+        let series = self.series.read();
+        let mut out = String::new();
+        let mut last = "";
+        let mut head = |out: &mut String, name: &'static str, kind: &str| {
+            if last != name {
+                let _ = writeln!(out, "# TYPE {name} {kind}");
+                last = name;
+            }
+        };
+        let braces = |labels: &str| if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        for ((name, labels), value) in &series.counters {
+            head(&mut out, name, "counter");
+            let _ = writeln!(out, "{name}{} {}", braces(labels), value.load(Ordering::Relaxed));
+        }
+        for ((name, labels), value) in &series.gauges {
+            head(&mut out, name, "gauge");
+            let _ = writeln!(out, "{name}{} {}", braces(labels), value.load(Ordering::Relaxed));
+        }
+        for ((name, labels), histogram) in &series.histograms {
+            head(&mut out, name, "histogram");
+            let comma = if labels.is_empty() { "" } else { "," };
+            for (bound, bucket) in BUCKETS.iter().zip(&histogram.buckets) {
+                let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {}", bucket.load(Ordering::Relaxed));
+            }
+            let count = histogram.count.load(Ordering::Relaxed);
+            let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
+            #[expect(clippy::cast_precision_loss, reason = "a sum for people to read")]
+            let sum = histogram.micros.load(Ordering::Relaxed) as f64 / 1e6;
+            let _ = writeln!(out, "{name}_sum{} {sum}", braces(labels));
+            let _ = writeln!(out, "{name}_count{} {count}", braces(labels));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_what_was_counted() {
+        let registry = Registry::new();
+        registry.count("turns_total", &[("controller", "a\"b")], 2);
+        registry.count("turns_total", &[("controller", "a\"b")], 1);
+        registry.gauge("depth", &[], 7);
+        registry.observe("turn_seconds", &[], Duration::from_millis(3));
+        let text = registry.render();
+        assert!(text.contains("turns_total{controller=\"a\\\"b\"} 3"), "{text}");
+        assert!(text.contains("depth 7") && text.contains("turn_seconds_bucket{le=\"0.005\"} 1"), "{text}");
+        assert!(text.contains("turn_seconds_bucket{le=\"0.0025\"} 0"), "{text}");
+    }
+}
