@@ -1,1 +1,3 @@
 //! Kubernetes-style REST over store: strategies, watch, discovery, OpenAPI, admission, authentication and authorization.
+
+pub mod auth;
