@@ -1,0 +1,153 @@
+//! Who owns what: every object by uid, its dependents, and the objects of each namespace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{Change, Key, Meta, Owner};
+
+/// One object as the graph knows it.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Where it is.
+    pub key: Key,
+    /// Its `apiVersion`.
+    pub api_version: Arc<str>,
+    /// Its kind.
+    pub kind: Arc<str>,
+    /// Its owners.
+    pub owners: Arc<[Owner]>,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+    /// Whether it waits for dependents (finalizer `foregroundDeletion`).
+    pub foreground: bool,
+    /// Whether it wants its dependents orphaned (finalizer `orphan`).
+    pub orphan: bool,
+    /// Its finalizers.
+    pub finalizers: Arc<[String]>,
+}
+
+/// All objects of a server by uid, owner and namespace.
+#[derive(Debug, Default)]
+pub struct Graph {
+    nodes: BTreeMap<Arc<str>, Node>,
+    dependents: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Uid of each object by its key, so that a new object of an old name replaces it.
+    uids: BTreeMap<Key, Arc<str>>,
+    /// Uids of the objects of each namespace.
+    spaces: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Shared texts: groups, kinds and namespaces repeat in every object.
+    words: BTreeSet<Arc<str>>,
+}
+
+impl Graph {
+    fn word(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.words.get(text) {
+            return known.clone();
+        }
+        let new: Arc<str> = text.into();
+        self.words.insert(new.clone());
+        new
+    }
+
+    /// Takes a change in. Returns the owners (uids) the object had before and has now.
+    pub fn apply(&mut self, change: &Change) -> Vec<Arc<str>> {
+        let mut touched: Vec<Arc<str>> = Vec::new();
+        if let Some(uid) = self.uids.get(&change.key).cloned()
+            && (change.deleted || *uid != *change.meta.uid)
+        {
+            self.forget(&uid, &mut touched);
+        }
+        if change.deleted || change.meta.uid.is_empty() {
+            return touched;
+        }
+        let uid: Arc<str> = change.meta.uid.as_str().into();
+        let node = self.node(change);
+        if let Some(before) = self.nodes.get(&uid)
+            && before.owners != node.owners
+        {
+            let owners = before.owners.clone();
+            self.unlink(&uid, &owners, &mut touched);
+        }
+        for owner in node.owners.iter() {
+            let owner: Arc<str> = owner.uid.as_str().into();
+            self.dependents.entry(owner.clone()).or_default().insert(uid.clone());
+            touched.push(owner);
+        }
+        self.uids.insert(node.key.clone(), uid.clone());
+        if !node.key.namespace.is_empty() {
+            self.spaces.entry(node.key.namespace.clone()).or_default().insert(uid.clone());
+        }
+        self.nodes.insert(uid, node);
+        touched
+    }
+
+    fn node(&mut self, change: &Change) -> Node {
+        let Meta { owner_references, finalizers, .. } = &change.meta;
+        let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
+        let (foreground, orphan) = (has("foregroundDeletion"), has("orphan"));
+        Node {
+            key: Key {
+                group: self.word(&change.key.group),
+                plural: self.word(&change.key.plural),
+                namespace: self.word(&change.key.namespace),
+                name: change.key.name.clone(),
+            },
+            api_version: self.word(&change.api_version),
+            kind: self.word(&change.kind),
+            owners: owner_references.as_slice().into(),
+            terminating: change.meta.terminating(),
+            foreground,
+            orphan,
+            finalizers: finalizers.as_slice().into(),
+        }
+    }
+
+    fn forget(&mut self, uid: &Arc<str>, touched: &mut Vec<Arc<str>>) {
+        let Some(node) = self.nodes.remove(uid) else { return };
+        self.uids.remove(&node.key);
+        if let Some(space) = self.spaces.get_mut(&node.key.namespace) {
+            space.remove(uid);
+            if space.is_empty() {
+                self.spaces.remove(&node.key.namespace);
+            }
+        }
+        self.unlink(uid, &node.owners, touched);
+    }
+
+    fn unlink(&mut self, uid: &Arc<str>, owners: &[Owner], touched: &mut Vec<Arc<str>>) {
+        for owner in owners {
+            if let Some(set) = self.dependents.get_mut(owner.uid.as_str()) {
+                set.remove(uid);
+                if set.is_empty() {
+                    self.dependents.remove(owner.uid.as_str());
+                }
+            }
+            touched.push(owner.uid.as_str().into());
+        }
+    }
+
+    /// The object with this uid.
+    pub fn node_of(&self, uid: &str) -> Option<&Node> {
+        self.nodes.get(uid)
+    }
+
+    /// The uid of the object a key names.
+    pub fn uid_of(&self, key: &Key) -> Option<&Arc<str>> {
+        self.uids.get(key)
+    }
+
+    /// The objects that name this uid as an owner.
+    pub fn dependents(&self, uid: &str) -> impl Iterator<Item = &Node> {
+        self.dependents.get(uid).into_iter().flatten().filter_map(|uid| self.nodes.get(uid))
+    }
+
+    /// The objects of a namespace, with their uids.
+    pub fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = (&Arc<str>, &Node)> {
+        self.spaces.get(namespace).into_iter().flatten().filter_map(|uid| self.nodes.get_key_value(uid))
+    }
+
+    /// Every object, with its uid.
+    pub fn all(&self) -> impl Iterator<Item = (&Arc<str>, &Node)> {
+        self.nodes.iter()
+    }
+}
