@@ -169,6 +169,8 @@ struct Table {
 struct State {
     tables: HashMap<Arc<str>, Table>,
     log: Log,
+    /// Watchers of all tables.
+    everyone: Watchers,
 }
 
 /// What writers agree on before the disk is asked.
@@ -409,6 +411,16 @@ impl Store {
         Ok(table.watchers.enrol(scope, backlog, self.inner.options.watch_lag))
     }
 
+    /// Events of all tables after revision `from`.
+    pub fn watch_all(&self, from: u64) -> Result<Watch, WatchError> {
+        let mut state = self.inner.state.write();
+        if from < state.log.compacted() {
+            return Err(WatchError::Compacted { asked: from, oldest: state.log.compacted() });
+        }
+        let backlog: Vec<Arc<Event>> = state.log.since(from).cloned().collect();
+        Ok(state.everyone.enrol(Scope::Table, backlog, self.inner.options.watch_lag))
+    }
+
     /// Forgets events up to and including `revision`: older watches and lists get `Compacted`.
     pub fn compact(&self, revision: u64) {
         self.inner.state.write().log.compact(revision);
@@ -447,7 +459,7 @@ impl Inner {
         Self {
             options,
             durable,
-            state: RwLock::new(State { tables, log }),
+            state: RwLock::new(State { tables, log, everyone: Watchers::default() }),
             submit: Mutex::new(Submit { revision, id, ..Submit::default() }),
             wake: Condvar::new(),
             committed: AtomicU64::new(revision),
@@ -459,7 +471,7 @@ impl Inner {
     /// Makes committed events visible, in order.
     pub(crate) fn publish(&self, events: &[Arc<Event>]) {
         let mut state = self.state.write();
-        let State { tables, log } = &mut *state;
+        let State { tables, log, everyone } = &mut *state;
         for event in events {
             if !tables.contains_key(&event.entry.table) {
                 tables.insert(event.entry.table.clone(), Table::default());
@@ -472,6 +484,7 @@ impl Inner {
                 }
                 table.watchers.tell(event);
             }
+            everyone.tell(event);
             log.push(event.clone());
         }
         if let Some(last) = events.last() {
