@@ -70,6 +70,8 @@ pub mod annotation {
     pub const DELIVERY_COMMIT: &str = "gitops.anabranch.io/delivery-commit";
     /// On a ManagedCluster: Secret in its namespace with which to fetch.
     pub const DELIVERY_SECRET: &str = "gitops.anabranch.io/delivery-secret";
+    /// On a registration request and its ManagedCluster: `sha256:<hex>` of the agent's public key (SubjectPublicKeyInfo).
+    pub const AGENT_KEY: &str = "gitops.anabranch.io/agent-key";
     /// On a ManagedCluster: commit that its agent has applied.
     pub const APPLIED_COMMIT: &str = "gitops.anabranch.io/applied-commit";
     /// On any kind of ours: look now; the value is any new text.
