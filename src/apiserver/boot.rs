@@ -1,0 +1,71 @@
+//! What every server has from its first moment: namespaces, its own Service, priority classes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::auth::Identity;
+use crate::core::Core;
+use crate::internal;
+
+/// Makes what is missing, then says that the server is ready.
+pub(crate) async fn run(core: &Arc<Core>) {
+    let who = Identity::master("system:apiserver");
+    crate::crd::changed(core);
+    let mut wanted: Vec<(String, Value)> = Vec::new();
+    let put = |wanted: &mut Vec<(String, Value)>, group: &str, version: &str, namespace: &str, plural: &str, object: Value| {
+        let name = crate::object::name(&object);
+        let key = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+        if core.store.get(&format!("{group}/{plural}"), &key).is_none() {
+            wanted.push((internal::path(group, version, namespace, plural, ""), object));
+        }
+    };
+    for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+        put(&mut wanted, "", "v1", "", "namespaces", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+    }
+    // Namespaces first; what is in them and the rest share one more commit.
+    create_all(core, &who, std::mem::take(&mut wanted)).await;
+    if core.options.own_service {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+            "spec": {"type": "ClusterIP", "clusterIP": core.options.service_range.first().to_string(), "sessionAffinity": "None",
+                "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": core.options.advertise.1}]},
+        });
+        put(&mut wanted, "", "v1", "default", "services", service);
+        let address = core.options.advertise.0.to_string();
+        let port = core.options.advertise.1;
+        let endpoints = json!({
+            "apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "kubernetes", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+            "subsets": [{"addresses": [{"ip": address}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}],
+        });
+        put(&mut wanted, "", "v1", "default", "endpoints", endpoints);
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+            "addressType": "IPv4", "endpoints": [{"addresses": [address], "conditions": {"ready": true}}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+        });
+        put(&mut wanted, "discovery.k8s.io", "v1", "default", "endpointslices", slice);
+        for (name, value, description) in [
+            ("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+            ("system-node-critical", 2_000_001_000, "Used for system critical pods that must not be moved from their current node."),
+        ] {
+            let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value, "description": description});
+            put(&mut wanted, "scheduling.k8s.io", "v1", "", "priorityclasses", class);
+        }
+        create_all(core, &who, wanted).await;
+    }
+    core.ready.store(true, Ordering::Release);
+}
+
+async fn create_all(core: &Arc<Core>, who: &Identity, wanted: Vec<(String, Value)>) {
+    let calls = wanted.into_iter().map(|(path, object)| async move {
+        if let Err(error) = internal::request(core, who, Method::POST, &path, "application/json", Some(&object)).await
+            && error.reason != "AlreadyExists"
+        {
+            tracing::error!(%error, path, "make a default object");
+        }
+    });
+    futures::future::join_all(calls).await;
+}
