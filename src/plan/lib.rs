@@ -3,3 +3,6 @@
 pub mod kinds;
 pub mod shadow;
 pub mod source;
+pub mod health;
+pub mod lifecycle;
+pub mod registration;
