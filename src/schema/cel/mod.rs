@@ -1,0 +1,3 @@
+//! CEL as Kubernetes speaks it.
+
+pub(crate) mod duration;
