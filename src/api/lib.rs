@@ -24,6 +24,9 @@ pub mod proxies;
 pub mod reason;
 pub mod selector;
 
+#[cfg(test)]
+mod tests;
+
 pub use bytes::Bytes;
 pub use crd::{crds, schemas};
 pub use kind::Kind;

@@ -96,7 +96,7 @@ pub struct FeedOrder {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired_replicas: Option<i32>,
     /// ReplicaRequirements describes the scheduling requirements for a replica.
-    #[serde(skip_serializing_if = "crate::is_default")]
+    // Written even when empty, as Go writes a struct that is not a pointer.
     pub replica_requirements: ReplicaRequirements,
     /// ReplicaJsonPath specifies the JSON pointer of the replica field, such as `/spec/replicas`.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -117,6 +117,5 @@ pub struct ReplicaRequirements {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
     /// Resources describes the compute resource requirements of one replica.
-    #[serde(skip_serializing_if = "crate::is_default")]
     pub resources: ResourceRequirements,
 }

@@ -42,7 +42,7 @@ pub struct HelmOptions {
     )]
     pub repo: String,
     /// ChartPullSecret is the secret with `username` and `password` of the repository.
-    #[serde(skip_serializing_if = "crate::is_default")]
+    // Written even when empty, as Go writes a struct that is not a pointer.
     pub chart_pull_secret: SecretRef,
     /// PlainHTTP talks HTTP without TLS to an OCI registry.
     #[serde(rename = "plainHTTP", skip_serializing_if = "Option::is_none")]

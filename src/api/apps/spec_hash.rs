@@ -214,3 +214,31 @@ fn preferred(term: &PreferredSchedulingTerm) -> String {
         .end();
     Members::default().put("weight", &term.weight).put_raw("preference", &preference).end()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Vector {
+        hash: u64,
+        spec: SubscriptionSpec,
+    }
+
+    #[test]
+    fn recorded_hashes() {
+        // What Clusternet's scheduler wrote for these specs on a real control plane.
+        let vectors: Vec<Vector> = serde_json::from_str(include_str!("spec_hash_vectors.json")).expect("vectors");
+        assert!(vectors.len() > 100);
+        for Vector { hash, spec } in vectors {
+            assert_eq!(spec.hash(), hash, "{}", go_json(&spec));
+        }
+    }
+
+    #[test]
+    fn clusternets_own_vector() {
+        assert_eq!(go_text("a<b>&\u{2028}\""), "\"a\\u003cb\\u003e\\u0026\\u2028\\\"\"");
+    }
+}

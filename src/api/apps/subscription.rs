@@ -231,7 +231,7 @@ pub struct AggregatedStatus {
     #[serde(flatten)]
     pub feed: Feed,
     /// FeedStatusSummary is the sum over the clusters.
-    #[serde(skip_serializing_if = "crate::is_default")]
+    // Written even when empty, as Go writes a struct that is not a pointer.
     pub feed_status_summary: FeedStatus,
     /// FeedStatusDetails is the status in each cluster.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -263,7 +263,7 @@ pub struct FeedStatus {
     #[serde(skip_serializing_if = "crate::is_default")]
     pub available: bool,
     /// ReplicaStatus counts the replicas of workloads.
-    #[serde(skip_serializing_if = "crate::is_default")]
+    // Written even when empty, as Go writes a struct that is not a pointer.
     pub replica_status: ReplicaStatus,
 }
 
