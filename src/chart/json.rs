@@ -156,6 +156,7 @@ fn write(out: &mut Vec<u8>, v: &Val, form: Form, depth: usize) -> Result<(), Str
             line(out, form, depth);
             out.push(b']');
         }
+        Val::Map(m) if m.ty == crate::value::MapTy::NilStr => out.extend_from_slice(b"null"),
         Val::Map(m) => {
             let entries = m.entries();
             let fields: Vec<(&[u8], Val)> = entries.iter().map(|(k, v)| (k.as_bytes(), v.clone())).collect();
@@ -439,4 +440,11 @@ pub fn debug_text(v: &Val) -> String {
     let mut s = String::new();
     let _ = write!(s, "{}", crate::text::fmt::sprint(v));
     s
+}
+
+/// Reads the first JSON value of a text and tells how many bytes it took.
+pub fn decode_first(b: &[u8]) -> Result<(Val, usize), String> {
+    let mut r = Reader { b, i: 0 };
+    let v = r.value(0)?;
+    Ok((v, r.i))
 }

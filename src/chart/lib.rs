@@ -19,3 +19,13 @@ pub(crate) fn func_regex(p: &str) -> Result<regex::bytes::Regex, String> {
     let t = func::translate_regex(p)?;
     regex::bytes::RegexBuilder::new(&t).size_limit(20 << 20).build().map_err(|_| format!("error parsing regexp: expression too large: `{p}`"))
 }
+
+pub mod helm;
+
+pub use helm::capabilities::{Rules, parse_kube};
+pub use helm::load::{Chart, LoadError, load, load_archive};
+pub use helm::manifests::{Document, Hook};
+pub use helm::render::{Error, Output, Request, template};
+pub use helm::strvals::Given;
+pub use run::{Engine, Lookup};
+pub use value::Val;

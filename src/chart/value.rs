@@ -133,6 +133,8 @@ pub enum MapTy {
     Str,
     /// `engine.files`.
     Files,
+    /// A nil `map[string]string`: empty, but `null` in JSON.
+    NilStr,
 }
 
 /// Contents of a map.
@@ -143,13 +145,21 @@ pub type Tree = BTreeMap<Str, Val>;
 pub struct Map {
     /// Type.
     pub ty: MapTy,
-    m: Mutex<Tree>,
+    m: Arc<Mutex<Tree>>,
 }
 
 impl Map {
     /// The contents; hold the guard briefly and never while calling templates or functions.
     pub fn lock(&self) -> MutexGuard<'_, Tree> {
         self.m.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The same contents, shared, under another type.
+    pub fn retyped(&self, ty: MapTy) -> Val {
+        Val::Map(Arc::new(Map { ty, m: self.m.clone() }))
+    }
+    /// The same contents?
+    pub fn same(&self, o: &Map) -> bool {
+        Arc::ptr_eq(&self.m, &o.m)
     }
     /// Value of a key.
     pub fn get(&self, key: &[u8]) -> Option<Val> {
@@ -264,7 +274,7 @@ impl Val {
     }
     /// A map of a type.
     pub fn typed_map(ty: MapTy, m: Tree) -> Val {
-        Val::Map(Arc::new(Map { ty, m: Mutex::new(m) }))
+        Val::Map(Arc::new(Map { ty, m: Arc::new(Mutex::new(m)) }))
     }
     /// A `[]interface {}`.
     pub fn list(v: Vec<Val>) -> Val {
@@ -350,7 +360,7 @@ impl Val {
             Val::Map(m) => match m.ty {
                 MapTy::Any => "map[string]interface {}",
                 MapTy::Values => "common.Values",
-                MapTy::Str => "map[string]string",
+                MapTy::Str | MapTy::NilStr => "map[string]string",
                 MapTy::Files => "engine.files",
             },
             Val::Obj(o) => match &**o {
@@ -435,7 +445,7 @@ impl Val {
             (Val::Str(a), Val::Str(b)) => a == b,
             (Val::List(a), Val::List(b)) => a.ty == b.ty && a.nil == b.nil && a.v.len() == b.v.len() && a.v.iter().zip(&b.v).all(|(a, b)| a.equal(b, depth + 1)),
             (Val::Map(a), Val::Map(b)) => {
-                if Arc::ptr_eq(a, b) {
+                if a.same(b) {
                     return true;
                 }
                 if a.ty != b.ty {

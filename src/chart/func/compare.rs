@@ -222,7 +222,7 @@ fn index(item: &Val, indexes: &[Val]) -> Out {
 pub(crate) fn zero_element(ty: MapTy) -> Val {
     match ty {
         MapTy::Any | MapTy::Values => Val::Nil,
-        MapTy::Str => Val::str(""),
+        MapTy::Str | MapTy::NilStr => Val::str(""),
         MapTy::Files => Val::nil_list(ListTy::Bytes),
     }
 }

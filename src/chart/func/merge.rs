@@ -30,7 +30,7 @@ fn merge(rt: &mut Runtime<'_>, a: &[Val], overwrite: bool) -> Out {
 }
 
 fn deep(rt: &mut Runtime<'_>, dst: &Arc<Map>, src: &Arc<Map>, overwrite: bool, depth: usize) -> Result<(), GoErr> {
-    if Arc::ptr_eq(dst, src) {
+    if dst.same(src) {
         return Ok(());
     }
     if depth > MAX_DEPTH {

@@ -241,6 +241,7 @@ impl Emitter {
                 }
                 self.indent = old;
             }
+            Val::Map(m) if m.ty == crate::value::MapTy::NilStr => self.scalar(b"null", Style::Plain, key),
             Val::Map(m) => {
                 let entries = m.entries();
                 self.map(entries.iter().map(|(k, v)| (k.as_bytes(), v)).collect(), depth);

@@ -1,0 +1,13 @@
+//! Helm's rules around templates: loading, dependencies, values, schemas, sorting, output.
+
+pub mod archive;
+pub mod capabilities;
+pub mod coalesce;
+pub mod deps;
+pub mod ignore;
+pub mod load;
+pub mod manifests;
+pub mod metadata;
+pub mod render;
+pub mod schema;
+pub mod strvals;
