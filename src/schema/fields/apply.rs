@@ -29,8 +29,6 @@ pub struct Write<'a> {
 pub struct Conflict {
     /// The owner.
     pub manager: Manager,
-    /// When it last wrote.
-    pub time: Option<String>,
     /// The field, as shown to people.
     pub field: String,
     pub(crate) path: Vec<Element>,
@@ -38,10 +36,7 @@ pub struct Conflict {
 
 impl Conflict {
     fn owner(&self) -> String {
-        match (&self.time, self.manager.operation) {
-            // The identifier carries no time, so a real server never prints one.
-            (_, Operation::Update | Operation::Apply) => self.manager.shown(),
-        }
+        self.manager.shown()
     }
     /// The entry of `Status.details.causes`.
     pub fn cause(&self) -> Value {
@@ -135,7 +130,7 @@ fn settle(old: &Value, new: &Value, node: Node<'_>, w: &Write<'_>, reset: &Set, 
         let lost = o.set.intersection(&changed);
         if !lost.is_empty() {
             if !force {
-                conflicts.extend(lost.paths().into_iter().map(|p| Conflict { manager: m.clone(), time: o.time.clone(), field: show(&p), path: p }));
+                conflicts.extend(lost.paths().into_iter().map(|p| Conflict { manager: m.clone(), field: show(&p), path: p }));
                 continue;
             }
             o.set = o.set.difference(&lost);
@@ -317,17 +312,8 @@ fn turn(kind: &Kind, live: &Value, applied: &Value, w: &Write<'_>, mut managed: 
         o.set = o.set.difference(&never_owned());
     }
     managed.entries.retain(|_, o| !o.set.is_empty());
-    let same_owner = match (&last, managed.entries.get(&id)) {
-        (Some(a), Some(b)) => a.set == b.set && a.api_version == b.api_version,
-        (None, None) => true,
-        _ => false,
-    };
+    // A write that changes nothing leaves the entry's time alone, even when the fields owned change.
     if super::set::equal(live, &object) {
-        if !same_owner {
-            if let Some(o) = managed.entries.get_mut(&id) {
-                o.time = Some(w.now.to_owned());
-            }
-        }
         return Ok((None, managed));
     }
     if let Some(o) = managed.entries.get_mut(&id) {

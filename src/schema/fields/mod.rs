@@ -8,7 +8,7 @@ mod walk;
 pub use apply::{ApplyError, Conflict, Write, apply, track_update};
 pub use managed::{Managed, ManagedError, Manager, Operation};
 pub use set::{Element, Set, SetError};
-pub(crate) use set::equal;
+pub(crate) use set::{equal, order};
 pub use walk::{Comparison, compare, merge, remove_items, to_set, validate};
 
 #[cfg(test)]

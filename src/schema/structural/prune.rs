@@ -1,7 +1,7 @@
 //! Pruning and defaulting of custom objects.
 
 use super::parse::{Additional, Schema, Type};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Drops what the schema does not name and reports the paths. `root` = the value is a whole Kubernetes object.
 pub(crate) fn prune(v: &mut Value, s: &Schema, root: bool, path: &mut String, unknown: &mut Vec<String>) {
@@ -123,7 +123,3 @@ pub(crate) fn fits(v: &Value, ty: Type) -> bool {
     }
 }
 
-/// An object value as a map, empty when it is none.
-pub(crate) fn object(v: &Value) -> Map<String, Value> {
-    v.as_object().cloned().unwrap_or_default()
-}

@@ -1,1 +1,89 @@
-//! Tests of this part.
+//! Custom kinds: pruning, defaulting, faults, ratcheting.
+
+use crate::Kind;
+use serde_json::{Value, json};
+
+fn kind(schema: Value) -> Kind {
+    let crd = json!({"spec": {"group": "e.io", "scope": "Namespaced", "names": {"kind": "T", "plural": "ts"}, "versions": [
+        {"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": schema}}]}});
+    Kind::custom(&crd, "v1").expect("structural")
+}
+
+fn sample() -> Kind {
+    kind(json!({"type": "object", "properties": {"spec": {"type": "object", "required": ["size"], "properties": {
+        "size": {"type": "integer", "minimum": 1}, "mode": {"type": "string", "enum": ["a", "b"], "default": "a"},
+        "name": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 3},
+        "items": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "integer", "maximum": 5}}}},
+        "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}, "port": {"x-kubernetes-int-or-string": true}}},
+        "status": {"type": "object", "properties": {"ok": {"type": "boolean"}}}}}))
+}
+
+fn object(spec: Value) -> Value {
+    json!({"apiVersion": "e.io/v1", "kind": "T", "metadata": {"name": "a", "namespace": "n"}, "spec": spec})
+}
+
+fn words(k: &Kind, spec: Value) -> Vec<String> {
+    k.validate_create(&object(spec)).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn prunes_and_defaults() {
+    let k = sample();
+    let mut d = k.decode(object(json!({"size": 1, "foo": 1, "any": {"x": {"y": 1}}, "items": [{"k": "a", "z": 1}]}))).expect("reads");
+    assert_eq!(d.unknown, [r#"unknown field "spec.foo""#, r#"unknown field "spec.items[0].z""#]);
+    k.default(&mut d.object);
+    assert_eq!(d.object["spec"], json!({"size": 1, "mode": "a", "any": {"x": {"y": 1}}, "items": [{"k": "a"}]}));
+}
+
+#[test]
+fn faults_in_the_words_of_a_server() {
+    let k = sample();
+    assert_eq!(words(&k, json!({})), ["spec.size: Required value"]);
+    assert_eq!(words(&k, json!({"size": 0})), ["spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1"]);
+    assert_eq!(words(&k, json!({"size": "x"})), [r#"spec.size: Invalid value: "string": spec.size in body must be of type integer: "string""#]);
+    assert_eq!(words(&k, json!({"size": 1, "mode": "c"})), [r#"spec.mode: Unsupported value: "c": supported values: "a", "b""#]);
+    assert_eq!(words(&k, json!({"size": 1, "name": "A"})), [r#"spec.name: Invalid value: "A": spec.name in body should match '^[a-z]+$'"#]);
+    assert_eq!(words(&k, json!({"size": 1, "name": "abcd"})), ["spec.name: Too long: may not be more than 3 bytes"]);
+    assert_eq!(words(&k, json!({"size": 1, "items": [{"k": "a"}, {"k": "a"}]})), [r#"spec.items[1]: Duplicate value: {"k":"a"}"#]);
+    assert_eq!(words(&k, json!({"size": 1, "port": true})), [r#"spec.port: Invalid value: "boolean": spec.port in body must be of type integer,string: "boolean""#]);
+}
+
+#[test]
+fn unchanged_faults_are_forgiven_where_elements_correspond() {
+    let k = sample();
+    let old = object(json!({"size": 0, "items": [{"k": "a", "v": 9}]}));
+    assert!(k.validate_update(&object(json!({"size": 0, "items": [{"k": "a", "v": 9}, {"k": "b"}], "mode": "b"})), &old, None).is_empty());
+    assert_eq!(k.validate_update(&object(json!({"size": 0, "items": [{"k": "a", "v": 10}]})), &old, None).len(), 1);
+}
+
+#[test]
+fn status_is_another_door() {
+    let k = sample();
+    let mut old = object(json!({"size": 1}));
+    old["metadata"]["generation"] = json!(3);
+    let mut new = object(json!({"size": 2}));
+    new["status"] = json!({"ok": true});
+    let mut via = new.clone();
+    k.prepare_update(&mut via, &old, Some("status"));
+    assert_eq!((via["spec"]["size"].clone(), via["status"].clone(), via["metadata"]["generation"].clone()), (json!(1), json!({"ok": true}), json!(3)));
+    k.prepare_update(&mut new, &old, None);
+    assert_eq!((new.get("status"), new["metadata"]["generation"].clone()), (None, json!(4)));
+}
+
+#[test]
+fn schemas_that_are_not_structural() {
+    let crd = |schema: Value| {
+        let c = json!({"spec": {"group": "e.io", "names": {"kind": "T"}, "versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]}});
+        Kind::custom(&c, "v1").expect_err("faults").iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let p = "spec.validation.openAPIV3Schema";
+    assert_eq!(crd(json!({"properties": {}})), [format!("{p}.type: Required value: must not be empty at the root")]);
+    assert_eq!(
+        crd(json!({"type": "object", "properties": {"a": {"items": {}, "type": "array"}}})),
+        [format!("{p}.properties[a].items.type: Required value: must not be empty for specified array items")]
+    );
+    assert_eq!(
+        crd(json!({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"}}})),
+        [format!("{p}.properties[a].x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map")]
+    );
+}
