@@ -1,0 +1,73 @@
+//! Whether a Subscription needs a new decision at all.
+//!
+//! Replication is decided anew each time, which is cheap and writes nothing when nothing moves. A divided workload moves
+//! only for a cause: a change of the spec, of feeds or totals, a bound cluster that is gone or must be left, a wish.
+
+use super::cluster::{Patience, patience};
+use super::policy::Policy;
+use super::request::Request;
+use super::snapshot::Snapshot;
+use api::known;
+
+/// Why a cycle runs, or does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Replication, or not scheduled yet.
+    Always,
+    /// The spec changed.
+    SpecChanged,
+    /// Feeds or their totals changed, or not all replicas are placed.
+    ReplicasChanged,
+    /// A bound cluster is gone, no longer selected, or must be left.
+    BindingLost,
+    /// Someone asked for a fresh division.
+    Rebalance,
+    /// Nothing to do.
+    No,
+}
+
+/// Decides whether a cycle runs.
+pub fn admit(snapshot: &Snapshot, policy: &Policy, request: &Request) -> Admission {
+    let subject = &request.subject;
+    if !subject.divides() {
+        return Admission::Always;
+    }
+    if request.previous.spec_hash != subject.spec_hash {
+        return Admission::SpecChanged;
+    }
+    let Some(desired) = request.desired() else { return Admission::Always };
+    if subject.rebalance {
+        return Admission::Rebalance;
+    }
+    if request.previous.replicas.len() != subject.feed_keys.len() {
+        return Admission::ReplicasChanged;
+    }
+    for (index, key) in subject.feed_keys.iter().enumerate() {
+        let Some(shares) = request.previous.replicas.get(key) else { return Admission::ReplicasChanged };
+        let sum: i64 = shares.iter().copied().map(i64::from).sum();
+        if sum != desired.get(&index).copied().unwrap_or(0) {
+            return Admission::ReplicasChanged;
+        }
+    }
+    let lost = request.previous.binding_clusters.iter().any(|key| must_leave(snapshot, policy, request, key));
+    if lost { Admission::BindingLost } else { Admission::No }
+}
+
+/// Whether a bound cluster is gone, not selected any more, or has to be left.
+fn must_leave(snapshot: &Snapshot, policy: &Policy, request: &Request, key: &str) -> bool {
+    let Some(slot) = snapshot.slot(key) else { return true };
+    let Some(cluster) = snapshot.cluster(slot) else { return true };
+    let selected = request.subject.selectors.iter().flatten().any(|id| {
+        let by_key = |have: &u32| snapshot.cluster(*have).map_or("", |cluster| &cluster.key).cmp(key);
+        snapshot.matches(*id).binary_search_by(by_key).is_ok()
+    });
+    let tolerations = &request.subject.spec.cluster_tolerations;
+    let evicted = cluster.taints.iter().filter(|taint| taint.effect == known::taint::NO_EXECUTE).any(|taint| {
+        match patience(tolerations, taint) {
+            Patience::None => true,
+            Patience::Until(end) => request.now >= end,
+            Patience::Forever => false,
+        }
+    });
+    !selected || evicted || super::plugins::taints::is_lost(cluster, policy, request)
+}

@@ -1,0 +1,674 @@
+//! One scheduling cycle: [`begin`] selects and filters, the shell asks predictors if need be, [`finish`] decides.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::apps::{DividingType, SubscriptionStatus};
+use api::reason::Reason;
+use jiff::Timestamp;
+
+use super::cluster::ClusterInfo;
+use super::events::Events;
+use super::explain::{Division, DivisionRow, Explain, ROWS_MAX, Scored};
+use super::framework::{Code, CycleState, Point, Profile, Shares};
+use super::plugins::taints;
+use super::policy::Policy;
+use super::request::Request;
+use super::snapshot::{Slot, Snapshot};
+
+/// A cluster under consideration.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The cluster.
+    pub info: Arc<ClusterInfo>,
+    /// Its place in the snapshot.
+    pub slot: Slot,
+    /// Sum of the weights of the subscribers that match it.
+    pub weight: i64,
+    /// Subscribers that match it, by index; only filled when clusters are picked per subscriber.
+    pub groups: Vec<usize>,
+    /// Position among the present bindings, if it is bound.
+    pub bound: Option<usize>,
+    /// Free replicas of each divided feed, in order of the feeds.
+    pub capacity: Vec<i64>,
+    /// Weighted score.
+    pub score: i64,
+    /// Left out of the bindings after all.
+    pub dropped: bool,
+}
+
+/// A cycle under way.
+pub struct Cycle {
+    /// What it is about.
+    pub request: Request,
+    /// Choices.
+    pub policy: Arc<Policy>,
+    /// Clusters, in order of their keys.
+    pub candidates: Vec<Candidate>,
+    /// Desired replicas by feed index, of feeds that have replicas.
+    pub desired: BTreeMap<usize, i64>,
+    /// Answers of predictors by cluster key: replicas of each divided feed, or why there are none.
+    pub answers: BTreeMap<Arc<str>, Result<Vec<i32>, String>>,
+    /// Nothing is divided after all: each cluster gets the whole.
+    pub no_replicas: bool,
+    /// Not everything could be placed.
+    pub short: bool,
+    warnings: Vec<(Reason, String)>,
+    explain: Explain,
+    state: CycleState,
+    wake: Events,
+}
+
+impl Cycle {
+    /// Says something about a decision that stands nevertheless.
+    pub fn warn(&mut self, reason: Reason, text: String) {
+        self.warnings.push((reason, text));
+    }
+}
+
+/// Where the feeds go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// `namespace/name` of the clusters, sorted.
+    pub bindings: Vec<Arc<str>>,
+    /// Replicas by feed key, aligned with the bindings; empty lists for feeds without replicas.
+    pub replicas: BTreeMap<String, Vec<i32>>,
+    /// Hash of the spec that was decided on.
+    pub spec_hash: u64,
+}
+
+impl Placement {
+    /// Whether a status says the same already.
+    pub fn is_in(&self, status: &SubscriptionStatus) -> bool {
+        status.spec_hash == self.spec_hash
+            && status.binding_clusters.len() == self.bindings.len()
+            && status.binding_clusters.iter().zip(&self.bindings).all(|(have, want)| **have == **want)
+            && status.replicas == self.replicas
+            && usize::try_from(status.desired_releases).unwrap_or(0) == self.bindings.len()
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Bind to this.
+    Bind(Placement),
+    /// Leave the bindings as they are.
+    Keep,
+    /// Nothing fits, but what must be left is unbound.
+    Trim(Placement),
+}
+
+/// What brings a Subscription back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// It is done.
+    Done,
+    /// An event of the decision's set.
+    OnEvent,
+    /// Back-off, then the same again.
+    Backoff,
+}
+
+/// The end of a cycle.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// What is to be done.
+    pub outcome: Outcome,
+    /// One word for the condition.
+    pub reason: Reason,
+    /// One line for the condition.
+    pub message: String,
+    /// What should be known about a decision that stands.
+    pub warnings: Vec<(Reason, String)>,
+    /// What brings it back.
+    pub retry: Retry,
+    /// Events that are worth another try.
+    pub wake: Events,
+    /// Instant at which to look again, since a toleration ends then.
+    pub recheck: Option<Timestamp>,
+    /// A permit plugin wants the binding to wait.
+    pub wait: bool,
+    /// The record.
+    pub explain: Explain,
+}
+
+impl Decision {
+    /// Whether the Subscription has found its clusters.
+    pub fn is_bound(&self) -> bool {
+        matches!(self.outcome, Outcome::Bind(_)) && self.reason == Reason::Scheduled
+    }
+}
+
+/// A cycle that waits for predictors.
+pub struct Pending {
+    cycle: Box<Cycle>,
+}
+
+impl Pending {
+    /// Clusters whose predictor is to be asked.
+    pub fn clusters(&self) -> impl Iterator<Item = &Arc<ClusterInfo>> {
+        self.cycle.candidates.iter().map(|candidate| &candidate.info).filter(|info| info.predictor.is_some())
+    }
+
+    /// Feeds to ask about, by index, in the order that answers must have.
+    pub fn feeds(&self) -> Vec<usize> {
+        self.cycle.desired.keys().copied().collect()
+    }
+
+    /// What the cycle is about.
+    pub fn request(&self) -> &Request {
+        &self.cycle.request
+    }
+
+    /// Notes the answer of one cluster: replicas of each feed of [`Pending::feeds`], or why there is none.
+    pub fn answer(&mut self, cluster: &Arc<ClusterInfo>, answer: Result<Vec<i32>, String>) {
+        self.cycle.answers.insert(Arc::clone(&cluster.key), answer);
+    }
+}
+
+/// The first half of a cycle.
+pub enum Begun {
+    /// Decided without predictors.
+    Settled(Box<Decision>),
+    /// Predictors are to be asked.
+    Asks(Pending),
+}
+
+/// Selects and filters clusters, and decides when no predictor is needed.
+pub fn begin(profile: &Profile, policy: &Arc<Policy>, snapshot: &Snapshot, request: Request) -> Begun {
+    let mut cycle = Box::new(Cycle {
+        explain: Explain { clusters: snapshot.len(), ..Explain::default() },
+        request,
+        policy: Arc::clone(policy),
+        candidates: Vec::new(),
+        desired: BTreeMap::new(),
+        answers: BTreeMap::new(),
+        no_replicas: false,
+        short: false,
+        warnings: Vec::new(),
+        state: CycleState::default(),
+        wake: Events::SUBSCRIPTION,
+    });
+    if let Err(decision) = cycle.check(snapshot) {
+        return Begun::Settled(decision);
+    }
+    if let Err(decision) = cycle.select(profile, snapshot) {
+        return Begun::Settled(decision);
+    }
+    if cycle.request.subject.is_dynamic() && !cycle.desired.is_empty() {
+        return Begun::Asks(Pending { cycle });
+    }
+    Begun::Settled(decide(profile, cycle))
+}
+
+/// Decides, with the answers of the predictors.
+pub fn finish(profile: &Profile, pending: Pending) -> Box<Decision> {
+    decide(profile, pending.cycle)
+}
+
+fn decide(profile: &Profile, mut cycle: Box<Cycle>) -> Box<Decision> {
+    match cycle.place(profile) {
+        Ok(decision) | Err(decision) => decision,
+    }
+}
+
+type Ends = Box<Decision>;
+
+impl Cycle {
+    fn end(&mut self, outcome: Outcome, reason: Reason, message: String, retry: Retry) -> Ends {
+        let mut explain = std::mem::take(&mut self.explain);
+        explain.helps(if retry == Retry::Done { Events::NONE } else { self.wake });
+        Box::new(Decision {
+            outcome,
+            reason,
+            message,
+            warnings: std::mem::take(&mut self.warnings),
+            retry,
+            wake: self.wake,
+            recheck: taints::next_deadline(self),
+            wait: false,
+            explain,
+        })
+    }
+
+    /// Not schedulable for a reason that only a change of the Subscription mends.
+    fn refuse(&mut self, reason: Reason, message: String) -> Ends {
+        self.end(Outcome::Keep, reason, message, Retry::OnEvent)
+    }
+
+    /// What can be said before any cluster is looked at.
+    fn check(&mut self, snapshot: &Snapshot) -> Result<(), Ends> {
+        if let Err(fault) = &self.request.subject.selectors {
+            let text = fault.to_string();
+            return Err(self.refuse(Reason::InvalidSelector, text));
+        }
+        let spec = Arc::clone(&self.request.subject.spec);
+        if self.request.subject.divides() {
+            let Some(dividing) = &spec.dividing_scheduling else {
+                return Err(self.refuse(Reason::InvalidSpec, "dividingScheduling must be set for strategy Dividing".to_owned()));
+            };
+            if dividing.kind == DividingType::Dynamic && dividing.dynamic_dividing.is_none() {
+                return Err(self.refuse(Reason::InvalidSpec, "dynamicDividing must be set for type Dynamic".to_owned()));
+            }
+            let Some(desired) = self.request.desired() else {
+                self.wake = self.wake | Events::INVENTORY;
+                let text = "waits for a FeedInventory with the same feeds".to_owned();
+                return Err(self.end(Outcome::Keep, Reason::WaitingForFeedInventory, text, Retry::OnEvent));
+            };
+            self.desired = desired;
+        }
+        let missing = |subscriber: &api::apps::Subscriber| subscriber.sub_group_strategy.is_none();
+        if spec.by_sub_group()
+            && let Some(index) = spec.subscribers.iter().position(missing)
+        {
+            let text = format!("subscribers[{index}] needs a subGroupStrategy when schedulingBySubGroup is set");
+            return Err(self.refuse(Reason::InvalidSpec, text));
+        }
+        if snapshot.is_empty() {
+            self.wake = self.wake | Events::ADDED;
+            let text = "no clusters available to schedule subscriptions".to_owned();
+            return Err(self.end(Outcome::Keep, Reason::NoClusters, text, Retry::OnEvent));
+        }
+        Ok(())
+    }
+
+    /// Candidates and filters.
+    fn select(&mut self, profile: &Profile, snapshot: &Snapshot) -> Result<(), Ends> {
+        self.collect(snapshot);
+        self.explain.selected = self.candidates.len();
+        let mut state = std::mem::take(&mut self.state);
+        for enabled in profile.at(Point::PreFilter) {
+            let status = enabled.plugin.pre_filter(self, &mut state);
+            if !status.is_fine() {
+                self.wake = self.wake | enabled.plugin.events();
+                return Err(self.rejected(&status, enabled.plugin.name()));
+            }
+        }
+        let filters = profile.at(Point::Filter);
+        let mut keep = Vec::with_capacity(self.candidates.len());
+        let mut wake = Events::NONE;
+        for index in 0..self.candidates.len() {
+            let verdict = filters.iter().find_map(|enabled| {
+                let status = enabled.plugin.filter(self, &state, index);
+                (!status.is_fine()).then_some((enabled, status))
+            });
+            if let Some((enabled, status)) = &verdict {
+                wake = wake | enabled.plugin.events();
+                let info = Arc::clone(&self.candidates[index].info);
+                self.explain.reject(&info.key, enabled.plugin.name(), status.code, status.why.render(&info));
+            }
+            keep.push(verdict.is_none());
+        }
+        if keep.contains(&false) {
+            let mut keep = keep.into_iter();
+            self.candidates.retain(|_| keep.next().unwrap_or(false));
+        }
+        self.wake = self.wake | wake;
+        self.explain.feasible = self.candidates.len();
+        self.state = state;
+        if !self.candidates.is_empty() || self.request.subject.spec.subscribers.is_empty() {
+            return Ok(());
+        }
+        let mut state = std::mem::take(&mut self.state);
+        for enabled in profile.at(Point::PostFilter) {
+            let status = enabled.plugin.post_filter(self, &mut state);
+            if status.code == Code::Success {
+                break;
+            }
+        }
+        self.wake = self.wake | Events::ADDED | Events::LABELS;
+        let (line, trimmed) = (self.explain.line(), self.trimmed(snapshot));
+        let outcome = if self.policy.clear_when_nothing_fits {
+            Outcome::Bind(Placement { spec_hash: self.request.subject.spec_hash, ..Placement::default() })
+        } else {
+            trimmed.map_or(Outcome::Keep, Outcome::Trim)
+        };
+        Err(self.end(outcome, Reason::NoFeasibleCluster, line, Retry::OnEvent))
+    }
+
+    fn rejected(&mut self, status: &super::framework::Status, plugin: &str) -> Ends {
+        let words = match &status.why {
+            super::framework::Why::Text(text) => text.clone().into_owned(),
+            _ => format!("{plugin} refuses"),
+        };
+        let retry = if status.code == Code::Error { Retry::Backoff } else { Retry::OnEvent };
+        let reason = if status.code == Code::Unschedulable { Reason::ConstraintNotMet } else { Reason::FailedScheduling };
+        self.end(Outcome::Keep, reason, words, retry)
+    }
+
+    /// The union of all matches, in order of keys, each cluster once.
+    fn collect(&mut self, snapshot: &Snapshot) {
+        let subject = Arc::clone(&self.request.subject);
+        let ids = subject.selectors.as_deref().unwrap_or_default();
+        let mut slots: Vec<Slot> = Vec::new();
+        for (index, id) in ids.iter().enumerate() {
+            let matches = snapshot.matches(*id);
+            slots = if index == 0 { matches.to_vec() } else { merge(snapshot, &slots, matches) };
+        }
+        let by_group = subject.spec.by_sub_group();
+        let mut weights = vec![0i64; if subject.divides() { snapshot.slots() } else { 0 }];
+        let mut groups: BTreeMap<Slot, Vec<usize>> = BTreeMap::new();
+        if subject.divides() || by_group {
+            for (index, (id, subscriber)) in ids.iter().zip(&subject.spec.subscribers).enumerate() {
+                for slot in snapshot.matches(*id) {
+                    if let Some(weight) = weights.get_mut(*slot as usize) {
+                        *weight += i64::from(subscriber.weight.max(0));
+                    }
+                    if by_group {
+                        groups.entry(*slot).or_default().push(index);
+                    }
+                }
+            }
+        }
+        let bound = Bound::of(&self.request.previous.binding_clusters);
+        let mut walk = bound.walk();
+        self.candidates.reserve(slots.len());
+        for slot in slots {
+            let Some(info) = snapshot.cluster(slot) else { continue };
+            self.candidates.push(Candidate {
+                bound: walk.find(&info.key),
+                info: Arc::clone(info),
+                slot,
+                weight: weights.get(slot as usize).copied().unwrap_or(0),
+                groups: groups.remove(&slot).unwrap_or_default(),
+                capacity: Vec::new(),
+                score: 0,
+                dropped: false,
+            });
+        }
+    }
+
+    /// The present bindings without clusters that are gone or must be left; `None` when all may stay.
+    fn trimmed(&self, snapshot: &Snapshot) -> Option<Placement> {
+        let previous = &self.request.previous;
+        let tolerations = &self.request.subject.spec.cluster_tolerations;
+        let stays = |key: &String| {
+            let Some(cluster) = snapshot.slot(key).and_then(|slot| snapshot.cluster(slot)) else { return false };
+            cluster.taints.iter().filter(|taint| taint.effect == api::known::taint::NO_EXECUTE).all(|taint| {
+                match super::cluster::patience(tolerations, taint) {
+                    super::cluster::Patience::None => false,
+                    super::cluster::Patience::Until(end) => self.request.now < end,
+                    super::cluster::Patience::Forever => true,
+                }
+            })
+        };
+        let keep: Vec<bool> = previous.binding_clusters.iter().map(stays).collect();
+        if keep.iter().all(|keep| *keep) {
+            return None;
+        }
+        fn kept<'a, T>(keep: &'a [bool], list: &'a [T]) -> impl Iterator<Item = &'a T> {
+            list.iter().zip(keep).filter(|(_, keep)| **keep).map(|(item, _)| item)
+        }
+        Some(Placement {
+            bindings: kept(&keep, &previous.binding_clusters).map(|key| Arc::from(key.as_str())).collect(),
+            replicas: previous.replicas.iter().map(|(key, shares)| (key.clone(), kept(&keep, shares).copied().collect())).collect(),
+            spec_hash: previous.spec_hash,
+        })
+    }
+
+    /// Predictions, scores, groups, shares.
+    fn place(&mut self, profile: &Profile) -> Result<Ends, Ends> {
+        let mut state = std::mem::take(&mut self.state);
+        let result = self.place_with(profile, &mut state);
+        self.state = state;
+        result
+    }
+
+    fn place_with(&mut self, profile: &Profile, state: &mut CycleState) -> Result<Ends, Ends> {
+        let subject = Arc::clone(&self.request.subject);
+        if subject.is_dynamic() && !self.desired.is_empty() {
+            self.predict(profile, state)?;
+        }
+        if subject.spec.by_sub_group() {
+            self.rank(profile, state);
+            self.pick_groups();
+        }
+        let mut shares = Shares::new();
+        if subject.divides() && !self.candidates.is_empty() {
+            shares = self.assign(profile, state)?;
+        }
+        for point in [Point::Reserve, Point::Permit] {
+            for enabled in profile.at(point) {
+                let status = if point == Point::Reserve { enabled.plugin.reserve(self, state) } else { enabled.plugin.permit(self, state) };
+                if status.code == Code::Wait {
+                    let mut decision = self.bound(&shares);
+                    decision.wait = true;
+                    return Ok(decision);
+                }
+                if !status.is_fine() {
+                    for reserved in profile.at(Point::Reserve) {
+                        reserved.plugin.unreserve(self, state);
+                    }
+                    self.wake = self.wake | enabled.plugin.events();
+                    return Err(self.rejected(&status, enabled.plugin.name()));
+                }
+            }
+        }
+        Ok(self.bound(&shares))
+    }
+
+    fn predict(&mut self, profile: &Profile, state: &mut CycleState) -> Result<(), Ends> {
+        for enabled in profile.at(Point::PrePredict) {
+            let status = enabled.plugin.pre_predict(self, state);
+            if !status.is_fine() {
+                return Err(self.rejected(&status, enabled.plugin.name()));
+            }
+        }
+        let plugins = profile.at(Point::Predict);
+        let feeds = self.desired.len();
+        let mut failed = 0usize;
+        for index in 0..self.candidates.len() {
+            let mut capacity: Option<Vec<i64>> = None;
+            let mut fault = None;
+            for enabled in plugins {
+                match enabled.plugin.predict(self, state, index) {
+                    Ok(Some(bound)) => capacity = Some(capacity.map_or(bound.clone(), |have| lower(&have, &bound))),
+                    Ok(None) => {}
+                    Err(status) => fault = Some((enabled, status)),
+                }
+            }
+            if let Some((enabled, status)) = fault {
+                failed += 1;
+                let info = Arc::clone(&self.candidates[index].info);
+                self.explain.reject(&info.key, enabled.plugin.name(), status.code, status.why.render(&info));
+                self.wake = self.wake | enabled.plugin.events();
+                capacity = None;
+                self.candidates[index].dropped = self.candidates[index].bound.is_none();
+            }
+            let closed = taints::is_closed(&self.candidates[index].info, &self.request);
+            let mut capacity = if closed { Vec::new() } else { capacity.unwrap_or_default() };
+            capacity.resize(feeds, 0);
+            self.candidates[index].capacity = capacity;
+        }
+        let total = self.candidates.len();
+        let tolerated = total * self.policy.percentage_of_clusters_to_tolerate.min(100) as usize / 100;
+        self.explain.feasible = total - failed;
+        if failed > tolerated || (failed == total && total > 0) {
+            let text = self.explain.line();
+            return Err(self.end(Outcome::Keep, Reason::PredictorUnavailable, text, Retry::Backoff));
+        }
+        if failed > 0 {
+            self.warn(Reason::PredictorUnavailable, format!("{failed} of {total} clusters could not say what they can take"));
+        }
+        self.candidates.retain(|candidate| !candidate.dropped);
+        Ok(())
+    }
+
+    fn rank(&mut self, profile: &Profile, state: &mut CycleState) {
+        for enabled in profile.at(Point::PreScore) {
+            enabled.plugin.pre_score(self, state);
+        }
+        for enabled in profile.at(Point::Score) {
+            let mut scores: Vec<i64> = (0..self.candidates.len()).map(|index| enabled.plugin.score(self, state, index)).collect();
+            enabled.plugin.normalize(&mut scores);
+            for (candidate, score) in self.candidates.iter_mut().zip(scores) {
+                candidate.score += score * enabled.weight;
+            }
+        }
+    }
+
+    /// The best clusters of each subscriber; a cluster of two groups counts for both and is bound once.
+    fn pick_groups(&mut self) {
+        let mut order: Vec<usize> = (0..self.candidates.len()).collect();
+        let candidates = &self.candidates;
+        order.sort_by_key(|index| (-candidates[*index].score, candidates[*index].bound.is_none(), *index));
+        let mut taken = vec![false; self.candidates.len()];
+        for (group, subscriber) in self.request.subject.spec.subscribers.iter().enumerate() {
+            let wanted = subscriber.sub_group_strategy.as_ref().map_or(0, |strategy| strategy.min_clusters);
+            let members = order.iter().filter(|index| self.candidates[**index].groups.contains(&group));
+            for index in members.take(usize::try_from(wanted).unwrap_or(0)) {
+                taken[*index] = true;
+            }
+        }
+        self.explain.scores = order
+            .iter()
+            .take(ROWS_MAX)
+            .map(|index| Scored {
+                cluster: self.candidates[*index].info.key.to_string(),
+                score: self.candidates[*index].score,
+                taken: taken[*index],
+            })
+            .collect();
+        let mut taken = taken.into_iter();
+        self.candidates.retain(|_| taken.next().unwrap_or(false));
+    }
+
+    fn assign(&mut self, profile: &Profile, state: &mut CycleState) -> Result<Shares, Ends> {
+        for enabled in profile.at(Point::PreAssign) {
+            let status = enabled.plugin.pre_assign(self, state);
+            if !status.is_fine() {
+                self.wake = self.wake | enabled.plugin.events();
+                return Err(self.rejected(&status, enabled.plugin.name()));
+            }
+        }
+        for enabled in profile.at(Point::Assign) {
+            match enabled.plugin.assign(self, state) {
+                Ok(mut shares) => {
+                    if self.short {
+                        self.wake = self.wake | enabled.plugin.events();
+                    }
+                    for after in profile.at(Point::PostAssign) {
+                        let status = after.plugin.post_assign(self, state, &mut shares);
+                        if !status.is_fine() {
+                            return Err(self.rejected(&status, after.plugin.name()));
+                        }
+                    }
+                    return Ok(shares);
+                }
+                Err(status) if status.code == Code::Skip => {}
+                Err(status) => {
+                    self.wake = self.wake | enabled.plugin.events();
+                    return Err(self.rejected(&status, enabled.plugin.name()));
+                }
+            }
+        }
+        Err(self.refuse(Reason::FailedScheduling, "no enabled plugin assigns replicas for this kind of dividing".to_owned()))
+    }
+
+    fn bound(&mut self, shares: &Shares) -> Ends {
+        let subject = Arc::clone(&self.request.subject);
+        let mut replicas = BTreeMap::new();
+        if subject.divides() && !self.no_replicas {
+            for (feed, key) in subject.feed_keys.iter().enumerate() {
+                let mut list = Vec::new();
+                if let Some(shares) = shares.get(&feed) {
+                    let kept = self.candidates.iter().zip(shares).filter(|(candidate, _)| !candidate.dropped);
+                    list = kept.map(|(_, share)| i32::try_from(*share).unwrap_or(i32::MAX)).collect();
+                    self.explain_division(feed, key, shares);
+                }
+                replicas.insert(key.clone(), list);
+            }
+        }
+        let kept = self.candidates.iter().filter(|candidate| !candidate.dropped);
+        let bindings: Vec<Arc<str>> = kept.map(|candidate| Arc::clone(&candidate.info.key)).collect();
+        let text = format!("bound to {} of {} clusters", bindings.len(), self.explain.clusters);
+        let placement = Placement { bindings, replicas, spec_hash: subject.spec_hash };
+        let retry = if self.short { Retry::OnEvent } else { Retry::Done };
+        self.end(Outcome::Bind(placement), Reason::Scheduled, text, retry)
+    }
+
+    fn explain_division(&mut self, feed: usize, key: &str, shares: &[i64]) {
+        let at = self.desired.keys().position(|have| *have == feed).unwrap_or(0);
+        let row = |(candidate, share): (&Candidate, &i64)| DivisionRow {
+            cluster: candidate.info.key.to_string(),
+            weight: candidate.weight,
+            capacity: candidate.capacity.get(at).copied().unwrap_or(0),
+            before: candidate.bound.map_or(0, |binding| self.request.previous_share(feed, binding)),
+            now: *share,
+        };
+        let rows = self.candidates.iter().zip(shares).take(ROWS_MAX).map(row).collect();
+        let desired = self.desired.get(&feed).copied().unwrap_or(0);
+        self.explain.division.push(Division { feed: key.to_owned(), desired, placed: shares.iter().sum(), rows });
+    }
+}
+
+fn lower(a: &[i64], b: &[i64]) -> Vec<i64> {
+    // The longer tail is kept, as Clusternet keeps it.
+    (0..a.len().max(b.len())).map(|index| match (a.get(index), b.get(index)) {
+        (Some(a), Some(b)) => *a.min(b),
+        (Some(one), None) | (None, Some(one)) => *one,
+        (None, None) => 0,
+    }).collect()
+}
+
+fn merge(snapshot: &Snapshot, a: &[Slot], b: &[Slot]) -> Vec<Slot> {
+    let key = |slot: Slot| snapshot.cluster(slot).map_or("", |cluster| &*cluster.key);
+    let mut out = Vec::with_capacity(a.len() + b.len());
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() && j < b.len() {
+        if a[i] == b[j] {
+            out.push(a[i]);
+            i += 1;
+            j += 1;
+        } else if key(a[i]) < key(b[j]) {
+            out.push(a[i]);
+            i += 1;
+        } else {
+            out.push(b[j]);
+            j += 1;
+        }
+    }
+    out.extend_from_slice(&a[i..]);
+    out.extend_from_slice(&b[j..]);
+    out
+}
+
+/// The present bindings, found by walking along in order of keys, or by search when a status is not sorted.
+enum Bound<'a> {
+    Sorted(&'a [String]),
+    Indexed(BTreeMap<&'a str, usize>),
+}
+
+impl<'a> Bound<'a> {
+    fn of(bindings: &'a [String]) -> Self {
+        if bindings.is_sorted() {
+            return Self::Sorted(bindings);
+        }
+        Self::Indexed(bindings.iter().enumerate().map(|(index, key)| (key.as_str(), index)).collect())
+    }
+
+    fn walk(&self) -> Walk<'_> {
+        Walk { bound: self, at: 0 }
+    }
+}
+
+struct Walk<'a> {
+    bound: &'a Bound<'a>,
+    at: usize,
+}
+
+impl Walk<'_> {
+    /// Position of a key; keys must be asked for in ascending order.
+    fn find(&mut self, key: &str) -> Option<usize> {
+        match self.bound {
+            Bound::Sorted(list) => {
+                while self.at < list.len() && list[self.at].as_str() < key {
+                    self.at += 1;
+                }
+                (list.get(self.at).is_some_and(|have| have == key)).then_some(self.at)
+            }
+            Bound::Indexed(index) => index.get(key).copied(),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Placement: which clusters a Subscription gets, with how many replicas, and why.
+//!
+//! The framework follows the Kubernetes scheduler. All of it is pure: a [`Snapshot`] of clusters, a [`Request`] and the
+//! answers of predictors in, a [`Decision`] out. The same input always gives the same decision.
+
+pub mod admit;
+pub mod cluster;
+pub mod config;
+pub mod cycle;
+pub mod divide;
+pub mod events;
+pub mod explain;
+pub mod framework;
+pub mod plugins;
+pub mod policy;
+pub mod request;
+pub mod snapshot;
+#[cfg(test)]
+mod tests;
+
+pub use admit::{Admission, admit};
+pub use cluster::ClusterInfo;
+pub use config::{Config, ConfigError, Framework};
+pub use cycle::{Begun, Decision, Outcome, Pending, Placement, Retry, begin, finish};
+pub use events::Events;
+pub use explain::Explain;
+pub use policy::Policy;
+pub use request::{Request, Subject};
+pub use snapshot::{ClusterChange, SelectorId, Snapshot};

@@ -1,0 +1,180 @@
+//! Topology spread over clusters: how much growth each group of clusters may take.
+
+use std::collections::BTreeMap;
+
+use api::selector::Selector;
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, PreferredSchedulingTerm, TopologySpreadConstraint};
+
+use crate::placement::cluster::ClusterInfo;
+
+/// One constraint, prepared over the candidates.
+struct Constraint {
+    hard: bool,
+    max_skew: i64,
+    /// Domain of each cell.
+    domain_of_cell: Vec<usize>,
+    /// Replicas of each domain.
+    counts: Vec<i64>,
+    /// The lowest count is taken as zero, since there are fewer domains than wanted.
+    floor_is_zero: bool,
+}
+
+impl Constraint {
+    fn skew_after(&self, cell: usize) -> i64 {
+        let domain = self.domain_of_cell[cell];
+        let lowest = if self.floor_is_zero { 0 } else { self.counts.iter().copied().min().unwrap_or(0) };
+        self.counts[domain] + 1 - lowest
+    }
+}
+
+/// Distributes `amount` replicas over candidates under spread constraints; what may not be placed is left over.
+///
+/// Candidates with equal values of all topology keys form a cell. Replicas go one by one to the cell that breaks no hard
+/// constraint, fewest soft ones, and has most capacity per replica; inside a cell they spread by capacity.
+pub fn grow(
+    amount: i64,
+    capacity: &[i64],
+    current: &[i64],
+    clusters: &[&ClusterInfo],
+    constraints: &[TopologySpreadConstraint],
+) -> Vec<i64> {
+    let mut cells: BTreeMap<Vec<&str>, Vec<usize>> = BTreeMap::new();
+    let mut out = vec![0; capacity.len()];
+    for (index, cluster) in clusters.iter().enumerate() {
+        let values: Option<Vec<&str>> =
+            constraints.iter().map(|c| cluster.labels.get(&c.topology_key).map(String::as_str)).collect();
+        // As in Kubernetes, a place without the label takes nothing under a hard constraint; it forms its own domain here
+        // under a soft one.
+        let values = match values {
+            Some(values) => values,
+            None if constraints.iter().any(|c| is_hard(c) && !cluster.labels.contains_key(&c.topology_key)) => continue,
+            None => constraints.iter().map(|c| cluster.labels.get(&c.topology_key).map_or("", String::as_str)).collect(),
+        };
+        cells.entry(values).or_default().push(index);
+    }
+    let cells: Vec<(Vec<&str>, Vec<usize>)> = cells.into_iter().collect();
+    let mut constraints: Vec<Constraint> =
+        constraints.iter().enumerate().map(|(at, constraint)| prepare(at, constraint, &cells, current)).collect();
+    let mut free: Vec<i64> = cells.iter().map(|(_, members)| members.iter().map(|index| capacity[*index].max(0)).sum()).collect();
+    let mut have: Vec<i64> = cells.iter().map(|(_, members)| members.iter().map(|index| current[*index]).sum()).collect();
+    let whole: Vec<i64> = free.iter().zip(&have).map(|(free, have)| free + have).collect();
+    let mut grown = vec![0i64; cells.len()];
+    for _ in 0..amount.min(free.iter().sum()) {
+        let mut best: Option<(i64, usize)> = None;
+        for cell in (0..cells.len()).filter(|cell| free[*cell] > 0) {
+            let over = |constraint: &&Constraint| constraint.skew_after(cell) > constraint.max_skew;
+            if constraints.iter().filter(|constraint| constraint.hard).any(|constraint| over(&constraint)) {
+                continue;
+            }
+            let soft = i64::try_from(constraints.iter().filter(|constraint| !constraint.hard).filter(over).count()).unwrap_or(0);
+            let better = best.is_none_or(|(best_soft, best_cell)| {
+                let (mine, theirs) = (i128::from(whole[cell]), i128::from(whole[best_cell]));
+                // Capacity per replica, compared crosswise to stay exact.
+                let quotient = (mine * i128::from(have[best_cell] + 1)).cmp(&(theirs * i128::from(have[cell] + 1)));
+                soft < best_soft || (soft == best_soft && quotient.is_gt())
+            });
+            if better {
+                best = Some((soft, cell));
+            }
+        }
+        let Some((_, cell)) = best else { break };
+        free[cell] -= 1;
+        have[cell] += 1;
+        grown[cell] += 1;
+        for constraint in &mut constraints {
+            let domain = constraint.domain_of_cell[cell];
+            constraint.counts[domain] += 1;
+        }
+    }
+    for ((_, members), grown) in cells.iter().zip(grown) {
+        let capacity: Vec<i64> = members.iter().map(|index| capacity[*index]).collect();
+        for (index, share) in members.iter().zip(super::super::divide::by_capacity(grown, &capacity)) {
+            out[*index] = share;
+        }
+    }
+    out
+}
+
+fn is_hard(constraint: &TopologySpreadConstraint) -> bool {
+    constraint.when_unsatisfiable != "ScheduleAnyway"
+}
+
+fn prepare(
+    at: usize,
+    constraint: &TopologySpreadConstraint,
+    cells: &[(Vec<&str>, Vec<usize>)],
+    current: &[i64],
+) -> Constraint {
+    let mut domains: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut domain_of_cell = Vec::with_capacity(cells.len());
+    let mut counts: Vec<i64> = Vec::new();
+    for (values, members) in cells {
+        let next = domains.len();
+        let domain = *domains.entry(values[at]).or_insert(next);
+        if domain == counts.len() {
+            counts.push(0);
+        }
+        counts[domain] += members.iter().map(|index| current[*index]).sum::<i64>();
+        domain_of_cell.push(domain);
+    }
+    let wanted = usize::try_from(constraint.min_domains.unwrap_or(1)).unwrap_or(1);
+    Constraint {
+        hard: is_hard(constraint),
+        max_skew: i64::from(constraint.max_skew.max(1)),
+        floor_is_zero: counts.len() < wanted,
+        domain_of_cell,
+        counts,
+    }
+}
+
+/// Sum of the weights of the preferences that a cluster meets.
+pub fn preference(cluster: &ClusterInfo, terms: &[PreferredSchedulingTerm]) -> i64 {
+    let meets = |term: &&PreferredSchedulingTerm| {
+        let preference = &term.preference;
+        let labels = preference.match_expressions.iter().flatten().all(|r| requirement(r, cluster.labels.get(&r.key).map(String::as_str)));
+        let fields = preference.match_fields.iter().flatten().all(|r| r.key == "metadata.name" && requirement(r, Some(&cluster.name)));
+        let empty = preference.match_expressions.iter().flatten().next().is_none()
+            && preference.match_fields.iter().flatten().next().is_none();
+        !empty && labels && fields
+    };
+    terms.iter().filter(meets).map(|term| i64::from(term.weight)).sum()
+}
+
+/// Node selector requirements know `Gt` and `Lt` besides the operators of label selectors.
+fn requirement(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let compare = |wanted: std::cmp::Ordering| {
+        let bound = values.first().and_then(|bound| bound.parse::<i64>().ok());
+        let have = value.and_then(|value| value.parse::<i64>().ok());
+        have.zip(bound).is_some_and(|(have, bound)| have.cmp(&bound) == wanted)
+    };
+    match requirement.operator.as_str() {
+        "In" => value.is_some_and(|value| values.iter().any(|have| have == value)),
+        "NotIn" => value.is_none_or(|value| values.iter().all(|have| have != value)),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compare(std::cmp::Ordering::Greater),
+        "Lt" => compare(std::cmp::Ordering::Less),
+        _ => false,
+    }
+}
+
+/// Faults of constraints and preferences that would make them mean nothing.
+pub fn faults(constraints: &[TopologySpreadConstraint], terms: &[PreferredSchedulingTerm]) -> Option<String> {
+    for constraint in constraints {
+        if constraint.topology_key.is_empty() || Selector::parse(&constraint.topology_key).is_err() {
+            return Some(format!("topologySpreadConstraints: topologyKey {:?} is not a label key", constraint.topology_key));
+        }
+        if constraint.max_skew < 1 {
+            return Some("topologySpreadConstraints: maxSkew must be at least 1".to_owned());
+        }
+    }
+    let known = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"];
+    let requirements = terms.iter().flat_map(|t| t.preference.match_expressions.iter().chain(&t.preference.match_fields).flatten());
+    for requirement in requirements {
+        if !known.contains(&requirement.operator.as_str()) {
+            return Some(format!("preferredClusters: {:?} is not a valid selector operator", requirement.operator));
+        }
+    }
+    None
+}
