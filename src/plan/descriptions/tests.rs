@@ -1,0 +1,1 @@
+//! Tables for the module of this name.
