@@ -167,6 +167,26 @@ where
     Client::new(service, "default")
 }
 
+/// The same connection as somebody else: every request carries the impersonation headers, which the server authorises.
+pub fn impersonating(client: &Client, user: &str, groups: &[String]) -> Client {
+    let inner = client.clone();
+    let mut headers = http::HeaderMap::new();
+    // A name that is no header value would be sent as nobody, that is refused, never as ourselves.
+    let value = |text: &str| http::HeaderValue::from_str(text).unwrap_or_else(|_| http::HeaderValue::from_static("system:anonymous"));
+    headers.insert("impersonate-user", value(user));
+    for group in groups {
+        headers.append("impersonate-group", value(group));
+    }
+    let service = tower::service_fn(move |mut request: http::Request<Body>| {
+        let inner = inner.clone();
+        for (name, value) in &headers {
+            request.headers_mut().append(name, value.clone());
+        }
+        async move { inner.send(request).await }
+    });
+    Client::new(service, "default")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,6 +15,13 @@ impl Secret {
         Self(text.into())
     }
 
+    /// `scheme user:secret@rest` with both escaped, as the address of a proxy is written.
+    #[must_use]
+    pub fn in_url(&self, scheme: &str, user: &str, rest: &str) -> String {
+        let escape = |text: &str| text.bytes().map(|b| if b.is_ascii_alphanumeric() || b"-._~".contains(&b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect::<String>();
+        format!("{scheme}{}:{}@{rest}", escape(user), escape(self.reveal()))
+    }
+
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
@@ -67,5 +74,44 @@ impl Access {
     #[must_use]
     pub fn anonymous() -> Self {
         Self { credential: None, authority: None, proxy: None, timeout: Duration::from_secs(60), max_fetch: 2 << 30 }
+    }
+}
+
+/// Why the entries of a Secret are no credential.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    /// An entry is no text.
+    #[error("read credential: `{0}` is no text")]
+    Text(&'static str),
+    /// Only one half of a pair is there.
+    #[error("read credential: `{0}` is missing")]
+    Missing(&'static str),
+    /// No known entry is there.
+    #[error("read credential: there is neither `password`, nor `bearerToken`, nor `identity`")]
+    Nothing,
+}
+
+impl Credential {
+    /// Reads the entries of a Secret: `username` and `password`, or `bearerToken`, or `identity` and `known_hosts`.
+    ///
+    /// # Errors
+    /// When none of these is there, or half of a pair.
+    pub fn from_entries(entries: &std::collections::BTreeMap<String, Vec<u8>>) -> Result<Self, AccessError> {
+        let get = |key: &'static str| match entries.get(key) {
+            None => Ok(None),
+            Some(bytes) => String::from_utf8(bytes.clone()).map(Some).map_err(|_| AccessError::Text(key)),
+        };
+        if let Some(key) = get("identity")? {
+            let known_hosts = get("known_hosts")?.ok_or(AccessError::Missing("known_hosts"))?;
+            return Ok(Self::SshKey { key: Secret::new(key), known_hosts });
+        }
+        if let Some(token) = get("bearerToken")? {
+            return Ok(Self::Bearer(Secret::new(token.trim())));
+        }
+        match (get("username")?, get("password")?) {
+            (user, Some(password)) => Ok(Self::Basic { user: user.unwrap_or_else(|| "git".to_owned()).trim().to_owned(), password: Secret::new(password.trim_end_matches(['\n', '\r'])) }),
+            (Some(_), None) => Err(AccessError::Missing("password")),
+            (None, None) => Err(AccessError::Nothing),
+        }
     }
 }

@@ -27,12 +27,12 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use access::{Access, Credential, Secret};
+pub use access::{Access, AccessError, Credential, Secret};
 pub use error::{CommitError, FetchError, ReadError, ResolveError, TransportError};
 pub use id::{BadId, ObjectId, ObjectKind};
 pub use push::{RefOutcome, RefUpdate, Refusal, classify};
 pub use remote::{Fetched, Git, Options, Remote};
-pub use revision::{Revision, Selector};
+pub use revision::{Revision, Selector, is_branch_name};
 pub use tree::{Filter, Listing, Mode, TreeFile};
 pub use url::{Url, UrlError};
 pub use write::{Changes, Content, Draft, Message, Ours, Signature, Written};

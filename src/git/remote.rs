@@ -367,6 +367,34 @@ impl Remote {
         .await
     }
 
+    /// Reads one file of several commits that are here; `None` where a commit has no such file or it is larger than `limit` bytes.
+    ///
+    /// # Errors
+    /// When a commit is not here.
+    pub async fn file_of(&self, commits: &[ObjectId], path: &str, limit: u64) -> Result<Vec<Option<Vec<u8>>>, ReadError> {
+        let (commits, path) = (commits.to_vec(), path.to_owned());
+        self.work(&self.git.local, move |inner| {
+            inner.objects.with(|r| {
+                let one = |commit: &ObjectId| {
+                    let mut at = inner.objects.tree_of(r, *commit)?;
+                    let mut parts = path.split('/').peekable();
+                    while let Some(part) = parts.next() {
+                        let found = tree::entries(&inner.objects, r, at)?.into_iter().find(|e| e.name == part.as_bytes());
+                        let Some(entry) = found.filter(|e| (e.mode == tree::DIRECTORY) == parts.peek().is_some()) else { return Ok(None) };
+                        at = entry.id;
+                    }
+                    match inner.objects.object(r, at, ObjectKind::Blob, limit) {
+                        Ok(bytes) => Ok(Some(bytes)),
+                        Err(ReadError::TooLarge { .. }) => Ok(None),
+                        Err(error) => Err(error),
+                    }
+                };
+                commits.iter().map(one).collect()
+            })
+        })
+        .await
+    }
+
     /// Writes the commits of these drafts into the object database; [`Remote::push`] then sets the branches. Parents must be here.
     ///
     /// # Errors
@@ -396,6 +424,27 @@ impl Remote {
                 return Err(TransportError::NoRepository { url: inner.url.to_string() });
             };
             native::init(path)
+        })
+        .await
+    }
+
+    /// Of a local repository: the directories whose changes may mean new commits, and whether those below them count.
+    ///
+    /// # Errors
+    /// When there is no repository.
+    pub async fn watch_points(&self) -> Result<Vec<(PathBuf, bool)>, TransportError> {
+        if !self.inner.is_local() {
+            return Ok(Vec::new());
+        }
+        self.work(&self.git.local, |inner| {
+            inner.objects.with(|repository| {
+                let common = repository.commondir().to_path_buf();
+                let mut out = vec![(common.join("refs"), true), (common, false)];
+                if repository.path() != repository.commondir() {
+                    out.push((repository.path().to_path_buf(), false));
+                }
+                Ok(out)
+            })
         })
         .await
     }

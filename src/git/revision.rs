@@ -123,6 +123,12 @@ pub(crate) fn checked(full: &str, shown: &str) -> Result<String, ResolveError> {
     if git2::Reference::is_valid_name(full) { Ok(full.to_owned()) } else { Err(ResolveError::Name(shown.to_owned())) }
 }
 
+/// Whether a text can be the name of a branch.
+#[must_use]
+pub fn is_branch_name(name: &str) -> bool {
+    !name.starts_with('-') && git2::Reference::is_valid_name(&format!("refs/heads/{name}"))
+}
+
 /// Alternatives by `||`; comparators by comma or blank.
 fn parse_range(text: &str) -> Result<Vec<VersionReq>, ResolveError> {
     let bad = || ResolveError::Range(text.to_owned());
