@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Change, Key, Meta, Owner};
+use super::{Change, Key, Kind, Meta, Owner};
 
 /// One object as the graph knows it.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ pub struct Graph {
     uids: BTreeMap<Key, Arc<str>>,
     /// Uids of the objects of each namespace.
     spaces: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Uids of the objects of a namespace that have no managing owner, by plural and namespace.
+    strays: BTreeMap<(Arc<str>, Arc<str>), BTreeSet<Arc<str>>>,
     /// Shared texts: groups, kinds and namespaces repeat in every object.
     words: BTreeSet<Arc<str>>,
 }
@@ -68,6 +70,7 @@ impl Graph {
             let owners = before.owners.clone();
             self.unlink(&uid, &owners, &mut touched);
         }
+        self.stray(&uid, &node.key, !node.owners.iter().any(|owner| owner.controller));
         for owner in node.owners.iter() {
             let owner: Arc<str> = owner.uid.as_str().into();
             self.dependents.entry(owner.clone()).or_default().insert(uid.clone());
@@ -105,6 +108,7 @@ impl Graph {
     fn forget(&mut self, uid: &Arc<str>, touched: &mut Vec<Arc<str>>) {
         let Some(node) = self.nodes.remove(uid) else { return };
         self.uids.remove(&node.key);
+        self.stray(uid, &node.key, false);
         if let Some(space) = self.spaces.get_mut(&node.key.namespace) {
             space.remove(uid);
             if space.is_empty() {
@@ -112,6 +116,18 @@ impl Graph {
             }
         }
         self.unlink(uid, &node.owners, touched);
+    }
+
+    fn stray(&mut self, uid: &Arc<str>, key: &Key, is: bool) {
+        let place = (key.plural.clone(), key.namespace.clone());
+        if is {
+            self.strays.entry(place).or_default().insert(uid.clone());
+        } else if let Some(set) = self.strays.get_mut(&place) {
+            set.remove(uid);
+            if set.is_empty() {
+                self.strays.remove(&place);
+            }
+        }
     }
 
     fn unlink(&mut self, uid: &Arc<str>, owners: &[Owner], touched: &mut Vec<Arc<str>>) {
@@ -144,6 +160,17 @@ impl Graph {
     /// The objects of a namespace, with their uids.
     pub fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = (&Arc<str>, &Node)> {
         self.spaces.get(namespace).into_iter().flatten().filter_map(|uid| self.nodes.get_key_value(uid))
+    }
+
+    /// The objects of a kind in a namespace that no owner manages.
+    pub fn strays(&self, kind: &Kind, namespace: &str) -> impl Iterator<Item = &Node> {
+        let place = (Arc::from(kind.plural), Arc::from(namespace));
+        self.strays.get(&place).into_iter().flatten().filter_map(|uid| self.nodes.get(uid)).filter(|node| node.key.is(kind))
+    }
+
+    /// The objects of a kind in a namespace.
+    pub fn of_kind<'a>(&'a self, kind: &'a Kind, namespace: &str) -> impl Iterator<Item = &'a Node> {
+        self.in_namespace(namespace).map(|(_, node)| node).filter(|node| node.key.is(kind))
     }
 
     /// Every object, with its uid.

@@ -6,11 +6,14 @@
 
 pub mod accounts;
 pub mod bootstrap;
+pub mod built_in;
 pub mod call;
 pub mod certificates;
+pub mod endpoints;
 pub mod garbage;
 pub mod graph;
 pub mod kinds;
+pub mod local;
 pub mod namespaces;
 pub mod roles;
 pub mod runner;
@@ -21,6 +24,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
+pub use built_in::{built_in, run_local};
 pub use call::{Call, CallError, Delete};
 pub use graph::Graph;
 pub use kinds::Kind;
@@ -258,4 +262,9 @@ pub trait Controller: Send {
     fn concerns(&self, change: &Change, world: &World<'_>, wake: &mut Vec<Key>);
     /// What to do about a key.
     fn decide(&self, key: &Key, world: &World<'_>) -> Turn;
+    /// What to say, before the next try, about a turn that failed; its calls are made once and their failure is no matter.
+    fn failed(&self, key: &Key, error: &CallError, world: &World<'_>) -> Turn {
+        let _ = (key, error, world);
+        Turn::default()
+    }
 }

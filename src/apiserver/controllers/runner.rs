@@ -207,13 +207,24 @@ impl<B: Backend> Runner<B> {
                 async move { (job, perform(backend.as_ref(), turn).await) }
             })
             .collect();
+        let mut said_after: Vec<Turn> = Vec::new();
         while let Some((job, result)) = running.next().await {
             match result {
                 Ok(()) => {
                     self.failures.remove(&job);
                 }
-                Err(error) => self.retry(job, &error),
+                Err(error) => {
+                    let world = World { objects: self.backend.as_ref(), graph: &self.graph, now: self.backend.now() };
+                    let said = self.controllers.get(job.0).map(|controller| controller.failed(&job.1, &error, &world));
+                    said_after.extend(said);
+                    self.retry(job, &error);
+                }
             }
+        }
+        drop(running);
+        for turn in said_after {
+            // Whether it could be said does not change what is to be done.
+            let _ = perform(backend.as_ref(), turn).await;
         }
     }
 
