@@ -84,8 +84,6 @@ pub mod annotation {
     pub const FAILOVER: &str = "gitops.anabranch.io/failover";
     /// On a Subscription: any new text asks for a fresh division, ignoring what runs where (failback).
     pub const REBALANCE: &str = "gitops.anabranch.io/rebalance-requested-at";
-    /// On a Subscription: the rebalance that the scheduler has done.
-    pub const REBALANCED: &str = "gitops.anabranch.io/rebalanced-at";
 }
 
 /// Finalizers.
@@ -212,6 +210,8 @@ pub mod condition {
     pub const SCHEDULED: &str = "Scheduled";
     /// Something about the decision should be known, but it stands.
     pub const SCHEDULING_WARNING: &str = "SchedulingWarning";
+    /// The last wish for a fresh division that was done; the message is the wish.
+    pub const REBALANCED: &str = "Rebalanced";
     /// Feeds, Bases and Descriptions of a Subscription are made.
     pub const RENDERED: &str = "Rendered";
     /// Every override that names a feed of a Subscription had an effect.

@@ -49,7 +49,7 @@ pub fn admit(snapshot: &Snapshot, policy: &Policy, request: &Request) -> Admissi
             return Admission::ReplicasChanged;
         }
     }
-    let lost = request.previous.binding_clusters.iter().any(|key| must_leave(snapshot, policy, request, key));
+    let lost = request.previous.bindings.iter().any(|key| must_leave(snapshot, policy, request, key));
     if lost { Admission::BindingLost } else { Admission::No }
 }
 

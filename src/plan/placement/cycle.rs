@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::apps::{DividingType, SubscriptionStatus};
+use api::apps::DividingType;
 use api::reason::Reason;
 use jiff::Timestamp;
 
@@ -13,7 +13,7 @@ use super::explain::{Division, DivisionRow, Explain, ROWS_MAX, Scored};
 use super::framework::{Code, CycleState, Point, Profile, Shares};
 use super::plugins::taints;
 use super::policy::Policy;
-use super::request::Request;
+use super::request::{Previous, Request};
 use super::snapshot::{Slot, Snapshot};
 
 /// A cluster under consideration.
@@ -70,7 +70,7 @@ impl Cycle {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// `namespace/name` of the clusters, sorted.
-    pub bindings: Vec<Arc<str>>,
+    pub bindings: Arc<[Arc<str>]>,
     /// Replicas by feed key, aligned with the bindings; empty lists for feeds without replicas.
     pub replicas: BTreeMap<String, Vec<i32>>,
     /// Hash of the spec that was decided on.
@@ -79,12 +79,23 @@ pub struct Placement {
 
 impl Placement {
     /// Whether a status says the same already.
-    pub fn is_in(&self, status: &SubscriptionStatus) -> bool {
-        status.spec_hash == self.spec_hash
-            && status.binding_clusters.len() == self.bindings.len()
-            && status.binding_clusters.iter().zip(&self.bindings).all(|(have, want)| **have == **want)
-            && status.replicas == self.replicas
-            && usize::try_from(status.desired_releases).unwrap_or(0) == self.bindings.len()
+    pub fn is_in(&self, previous: &Previous) -> bool {
+        let equal = Arc::ptr_eq(&self.bindings, &previous.bindings) || self.bindings == previous.bindings;
+        equal
+            && previous.spec_hash == self.spec_hash
+            && previous.replicas == self.replicas
+            && usize::try_from(previous.desired_releases).unwrap_or(0) == self.bindings.len()
+    }
+}
+
+impl From<&Placement> for Previous {
+    fn from(placement: &Placement) -> Self {
+        Self {
+            bindings: Arc::clone(&placement.bindings),
+            replicas: placement.replicas.clone(),
+            spec_hash: placement.spec_hash,
+            desired_releases: i32::try_from(placement.bindings.len()).unwrap_or(i32::MAX),
+        }
     }
 }
 
@@ -361,7 +372,7 @@ impl Cycle {
                 }
             }
         }
-        let bound = Bound::of(&self.request.previous.binding_clusters);
+        let bound = Bound::of(&self.request.previous.bindings);
         let mut walk = bound.walk();
         self.candidates.reserve(slots.len());
         for slot in slots {
@@ -383,7 +394,7 @@ impl Cycle {
     fn trimmed(&self, snapshot: &Snapshot) -> Option<Placement> {
         let previous = &self.request.previous;
         let tolerations = &self.request.subject.spec.cluster_tolerations;
-        let stays = |key: &String| {
+        let stays = |key: &Arc<str>| {
             let Some(cluster) = snapshot.slot(key).and_then(|slot| snapshot.cluster(slot)) else { return false };
             cluster.taints.iter().filter(|taint| taint.effect == api::known::taint::NO_EXECUTE).all(|taint| {
                 match super::cluster::patience(tolerations, taint) {
@@ -393,7 +404,7 @@ impl Cycle {
                 }
             })
         };
-        let keep: Vec<bool> = previous.binding_clusters.iter().map(stays).collect();
+        let keep: Vec<bool> = previous.bindings.iter().map(stays).collect();
         if keep.iter().all(|keep| *keep) {
             return None;
         }
@@ -401,7 +412,7 @@ impl Cycle {
             list.iter().zip(keep).filter(|(_, keep)| **keep).map(|(item, _)| item)
         }
         Some(Placement {
-            bindings: kept(&keep, &previous.binding_clusters).map(|key| Arc::from(key.as_str())).collect(),
+            bindings: kept(&keep, &previous.bindings).cloned().collect(),
             replicas: previous.replicas.iter().map(|(key, shares)| (key.clone(), kept(&keep, shares).copied().collect())).collect(),
             spec_hash: previous.spec_hash,
         })
@@ -581,7 +592,7 @@ impl Cycle {
             }
         }
         let kept = self.candidates.iter().filter(|candidate| !candidate.dropped);
-        let bindings: Vec<Arc<str>> = kept.map(|candidate| Arc::clone(&candidate.info.key)).collect();
+        let bindings: Arc<[Arc<str>]> = kept.map(|candidate| Arc::clone(&candidate.info.key)).collect();
         let text = format!("bound to {} of {} clusters", bindings.len(), self.explain.clusters);
         let placement = Placement { bindings, replicas, spec_hash: subject.spec_hash };
         let retry = if self.short { Retry::OnEvent } else { Retry::Done };
@@ -636,16 +647,16 @@ fn merge(snapshot: &Snapshot, a: &[Slot], b: &[Slot]) -> Vec<Slot> {
 
 /// The present bindings, found by walking along in order of keys, or by search when a status is not sorted.
 enum Bound<'a> {
-    Sorted(&'a [String]),
+    Sorted(&'a [Arc<str>]),
     Indexed(BTreeMap<&'a str, usize>),
 }
 
 impl<'a> Bound<'a> {
-    fn of(bindings: &'a [String]) -> Self {
+    fn of(bindings: &'a [Arc<str>]) -> Self {
         if bindings.is_sorted() {
             return Self::Sorted(bindings);
         }
-        Self::Indexed(bindings.iter().enumerate().map(|(index, key)| (key.as_str(), index)).collect())
+        Self::Indexed(bindings.iter().enumerate().map(|(index, key)| (&**key, index)).collect())
     }
 
     fn walk(&self) -> Walk<'_> {
@@ -663,10 +674,10 @@ impl Walk<'_> {
     fn find(&mut self, key: &str) -> Option<usize> {
         match self.bound {
             Bound::Sorted(list) => {
-                while self.at < list.len() && list[self.at].as_str() < key {
+                while self.at < list.len() && &*list[self.at] < key {
                     self.at += 1;
                 }
-                (list.get(self.at).is_some_and(|have| have == key)).then_some(self.at)
+                (list.get(self.at).is_some_and(|have| **have == *key)).then_some(self.at)
             }
             Bound::Indexed(index) => index.get(key).copied(),
         }

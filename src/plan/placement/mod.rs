@@ -25,5 +25,5 @@ pub use cycle::{Begun, Decision, Outcome, Pending, Placement, Retry, begin, fini
 pub use events::Events;
 pub use explain::Explain;
 pub use policy::Policy;
-pub use request::{Request, Subject};
+pub use request::{Previous, Request, Subject};
 pub use snapshot::{ClusterChange, SelectorId, Snapshot};

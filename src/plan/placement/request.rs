@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::apps::{DividingType, FeedInventorySpec, SchedulingStrategy, Subscription, SubscriptionSpec, SubscriptionStatus};
-use api::known;
+use api::{conditions, known};
 use api::selector::{Selector, SelectorError};
 use jiff::Timestamp;
 
@@ -41,13 +41,15 @@ impl Subject {
         let meta = &subscription.metadata;
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).cloned();
         let wish = annotation(known::annotation::REBALANCE);
+        let statuses = subscription.status.as_ref().map_or(&[][..], |status| &status.conditions);
+        let done = conditions::find(statuses, known::condition::REBALANCED).map(|condition| condition.message.as_str());
         Self {
             key: api::object::key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default()),
             generation: meta.generation.unwrap_or_default(),
             spec_hash: subscription.spec.hash(),
             selectors: parsed.map(|selectors| selectors.iter().map(|selector| snapshot.intern(selector)).collect()),
             feed_keys: subscription.spec.feeds.iter().map(api::apps::Feed::key).collect(),
-            rebalance: wish.is_some() && wish != annotation(known::annotation::REBALANCED),
+            rebalance: wish.is_some() && wish.as_deref() != done,
             rebalance_mark: wish,
             graceful: annotation(known::annotation::FAILOVER).as_deref() == Some("graceful"),
             spec: Arc::new(subscription.spec.clone()),
@@ -72,13 +74,38 @@ impl Subject {
     }
 }
 
+/// Where the feeds are now, as the status says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Previous {
+    /// `namespace/name` of the bound clusters; shared between Subscriptions with equal bindings.
+    pub bindings: Arc<[Arc<str>]>,
+    /// Replicas by feed key, aligned with the bindings.
+    pub replicas: BTreeMap<String, Vec<i32>>,
+    /// Hash of the spec that was decided on.
+    pub spec_hash: u64,
+    /// Number of bindings as the status has it.
+    pub desired_releases: i32,
+}
+
+impl Previous {
+    /// Reads a status.
+    pub fn of(status: &SubscriptionStatus) -> Self {
+        Self {
+            bindings: status.binding_clusters.iter().map(|key| Arc::from(key.as_str())).collect(),
+            replicas: status.replicas.clone(),
+            spec_hash: status.spec_hash,
+            desired_releases: status.desired_releases,
+        }
+    }
+}
+
 /// All that a decision may depend on, besides the clusters.
 #[derive(Clone)]
 pub struct Request {
     /// The Subscription.
     pub subject: Arc<Subject>,
-    /// Its status as it is now.
-    pub previous: Arc<SubscriptionStatus>,
+    /// Where its feeds are now.
+    pub previous: Arc<Previous>,
     /// Its FeedInventory, if there is one.
     pub inventory: Option<Arc<FeedInventorySpec>>,
     /// The instant of the decision.

@@ -98,7 +98,7 @@ impl World {
         let key = subject.key.clone();
         let request = Request {
             subject: Arc::clone(&subject),
-            previous: Arc::new(self.statuses.get(&key).cloned().unwrap_or_default()),
+            previous: Arc::new(Previous::of(self.statuses.get(&key).unwrap_or(&SubscriptionStatus::default()))),
             inventory: inventory.map(|feeds| Arc::new(FeedInventorySpec { feeds })),
             now: at(self.now),
         };
@@ -124,7 +124,7 @@ impl World {
             status.replicas = placement.replicas.clone();
             status.spec_hash = placement.spec_hash;
             status.desired_releases = i32::try_from(placement.bindings.len()).expect("few");
-            assert!(placement.is_in(status));
+            assert!(placement.is_in(&Previous::of(status)));
         }
         decision
     }
