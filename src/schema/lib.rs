@@ -3,13 +3,14 @@
 //! * [`catalog`]: the built-in resources in discovery order.
 //! * [`Kind`]: one kind at one version: decode, default, prepare, validate, patch. Start here.
 //! * [`fields`]: server-side apply ([`fields::apply`]) and tracking of all other writes ([`fields::track_update`]).
+//! * [`cel`]: expressions of admission policies.
 //! * [`structural`]: the schema of a custom kind.
 //! * [`Shape`]: fields, list types, merge keys of a kind; [`table::native`] for built-in kinds.
 //! * [`decode`]: read an object of a built-in kind as a server reads it; unknown fields.
 //! * [`fault`]: field faults with the words of Kubernetes; [`fault::invalid_status`] makes the 422 answer.
 
 pub mod catalog;
-mod cel;
+pub mod cel;
 pub mod decode;
 pub mod fault;
 pub mod fields;

@@ -272,3 +272,30 @@ fn outer_place(path: &Path, field: &str) -> Path {
     let cut = [".allOf[", ".anyOf[", ".oneOf[", ".not"].iter().filter_map(|m| text.rfind(m)).max().unwrap_or(text.len());
     Path::new(&text[..cut]).child("properties").key(field)
 }
+
+/// Defaults must be valid values of their own schema, with nothing that would be pruned.
+pub(crate) fn defaults(s: &super::parse::Schema, path: &Path) -> Vec<Fault> {
+    use super::parse::Additional;
+    let mut out = Vec::new();
+    if let Some(d) = &s.default {
+        let p = path.child("default");
+        let mut copy = d.clone();
+        let mut unknown = Vec::new();
+        super::prune::prune(&mut copy, s, s.embedded, &mut String::new(), &mut unknown);
+        if !unknown.is_empty() {
+            out.push(Fault::invalid(&p, d.clone(), "must not have unknown fields"));
+        }
+        super::prune::default(&mut copy, s);
+        out.extend(super::validate::validate(&copy, None, s, p.as_str()).faults);
+    }
+    for (k, c) in &s.properties {
+        out.extend(defaults(c, &path.child("properties").key(k)));
+    }
+    if let Some(i) = &s.items {
+        out.extend(defaults(i, &path.child("items")));
+    }
+    if let Some(Additional::Schema(a)) = &s.additional {
+        out.extend(defaults(a, &path.child("additionalProperties")));
+    }
+    out
+}

@@ -197,6 +197,23 @@ impl Structural {
     }
 }
 
+/// Faults of the schemas of a CRD: structure, defaults and rules of every version.
+pub(crate) fn check_crd(crd: &Value) -> Vec<Fault> {
+    let mut out: Vec<Fault> = Vec::new();
+    for (i, v) in crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let Some(raw) = v.pointer("/schema/openAPIV3Schema") else { continue };
+        let at = check::place(crd, i);
+        let mut faults = check::structural(raw, &at);
+        if faults.is_empty() {
+            let root = Schema::parse(raw);
+            faults.extend(rules::check_rules(&root, &at));
+            faults.extend(check::defaults(&root, &at));
+        }
+        out.extend(faults.into_iter().filter(|f| !out.contains(f)).collect::<Vec<_>>());
+    }
+    out
+}
+
 fn same_body(a: &Value, b: &Value) -> bool {
     let fields = |v: &Value| -> Vec<(String, Value)> {
         v.as_object().into_iter().flatten().filter(|(k, _)| *k != "metadata").map(|(k, x)| (k.clone(), x.clone())).collect()

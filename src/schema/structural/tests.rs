@@ -87,3 +87,37 @@ fn schemas_that_are_not_structural() {
         [format!("{p}.properties[a].x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map")]
     );
 }
+
+fn ruled(spec: Value) -> Value {
+    json!({"spec": {"group": "e.io", "scope": "Namespaced", "names": {"kind": "T", "plural": "ts"}, "versions": [
+        {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}}]}})
+}
+
+#[test]
+fn rules_run_with_old_values_and_messages() {
+    let crd = ruled(json!({"type": "object",
+        "properties": {"min": {"type": "integer"}, "max": {"type": "integer"}, "id": {"type": "string", "maxLength": 10, "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "id is immutable"}]}},
+        "x-kubernetes-validations": [{"rule": "self.min <= self.max"}, {"rule": "!has(self.id) || self.id != 'x'", "messageExpression": "'not ' + self.id", "fieldPath": ".id", "reason": "FieldValueForbidden"}]}));
+    let k = Kind::custom(&crd, "v1").expect("kind");
+    let w = |spec: Value| k.validate_create(&object(spec)).iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(w(json!({"min": 1, "max": 2, "id": "a"})).is_empty());
+    assert_eq!(w(json!({"min": 3, "max": 2})), [r#"spec: Invalid value: "object": failed rule: self.min <= self.max"#]);
+    assert_eq!(w(json!({"min": 1, "max": 2, "id": "x"})), ["spec.id: Forbidden: not x"]);
+    let old = object(json!({"min": 1, "max": 2, "id": "a"}));
+    let f = k.validate_update(&object(json!({"min": 1, "max": 2, "id": "b"})), &old, None);
+    assert_eq!(f.iter().map(ToString::to_string).collect::<Vec<_>>(), [r#"spec.id: Invalid value: "b": id is immutable"#]);
+}
+
+#[test]
+fn rules_are_checked_with_the_crd() {
+    let check = |rule: &str| {
+        let crd = ruled(json!({"type": "object", "properties": {"list": {"type": "array", "items": {"type": "string"}}, "n": {"type": "integer"}}, "x-kubernetes-validations": [{"rule": rule}]}));
+        super::check_crd(&crd).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert!(check("self.n > 0").is_empty());
+    assert!(check("self.nothing > 0")[0].contains("undefined field 'nothing'"), "{:?}", check("self.nothing > 0"));
+    assert!(check("self.n = 1")[0].contains("Syntax error"));
+    assert!(check("self.n")[0].contains("must evaluate to a bool"));
+    assert!(check("self.n == 'a'")[0].contains("found no matching overload"));
+    assert!(check("self.list.all(a, self.list.all(b, a == b))")[0].contains("estimated rule cost exceeds budget by factor of more than 100x"));
+}
