@@ -1,0 +1,150 @@
+//! Writes a decision into a Subscription's status: bindings, replicas and conditions, nothing else.
+
+use api::apps::Subscription;
+use api::conditions::{self, Verdict};
+use api::known::{condition, manager};
+use api::reason::Reason;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+use kube::{Api, Client};
+use plan::placement::{Decision, Outcome, Placement, Previous};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::brain::{Again, Decided, Written, changed};
+
+/// Tries after somebody else wrote in between.
+const TRIES: usize = 5;
+
+/// Why a decision could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The Subscription is gone or was made anew.
+    #[error("bind {0}: the Subscription is gone")]
+    Gone(String),
+    /// Somebody else kept writing in between, or changed the spec.
+    #[error("bind {0}: the Subscription has changed")]
+    Changed(String),
+    /// The server refuses or cannot be reached.
+    #[error("bind {key}")]
+    Write {
+        /// Subscription.
+        key: String,
+        /// Cause.
+        #[source]
+        source: kube::Error,
+    },
+}
+
+impl BindError {
+    /// What is to come of it.
+    pub fn again(&self) -> Again {
+        match self {
+            Self::Gone(_) => Again::Never,
+            Self::Changed(_) | Self::Write { .. } => Again::Backoff,
+        }
+    }
+}
+
+/// The conditions after a decision.
+pub fn conditions_after(before: &[Condition], decision: &Decision, generation: i64, mark: Option<&str>, now: &Time) -> Vec<Condition> {
+    let mut list = before.to_vec();
+    let generation = Some(generation).filter(|generation| *generation > 0);
+    let verdict = Verdict::from(decision.is_bound());
+    conditions::set(&mut list, condition::SCHEDULED, verdict, decision.reason.as_str(), &decision.message, generation, now);
+    match decision.warnings.first() {
+        Some((reason, _)) => {
+            let texts: Vec<&str> = decision.warnings.iter().map(|(_, text)| text.as_str()).collect();
+            let text = texts.join("; ");
+            conditions::set(&mut list, condition::SCHEDULING_WARNING, Verdict::True, reason.as_str(), &text, generation, now);
+        }
+        None => _ = conditions::remove(&mut list, condition::SCHEDULING_WARNING),
+    }
+    if let Some(mark) = mark.filter(|_| decision.is_bound()) {
+        conditions::set(&mut list, condition::REBALANCED, Verdict::True, Reason::Succeeded.as_str(), mark, generation, now);
+    }
+    list
+}
+
+/// The merge patch of a status; `None` when it would change nothing.
+pub fn patch(placement: Option<&Placement>, previous: &Previous, before: &[Condition], after: &[Condition]) -> Option<Value> {
+    let mut status = Map::new();
+    if let Some(placement) = placement {
+        let replicas: Map<String, Value> = previous
+            .replicas
+            .keys()
+            .filter(|key| !placement.replicas.contains_key(*key))
+            .map(|key| (key.clone(), Value::Null))
+            .chain(placement.replicas.iter().map(|(key, shares)| (key.clone(), json!(shares))))
+            .collect();
+        let empty = placement.bindings.is_empty();
+        let bindings: Vec<&str> = placement.bindings.iter().map(|key| &**key).collect();
+        status.insert("bindingClusters".to_owned(), if empty { Value::Null } else { json!(bindings) });
+        status.insert("desiredReleases".to_owned(), if empty { Value::Null } else { json!(bindings.len()) });
+        status.insert("replicas".to_owned(), if placement.replicas.is_empty() { Value::Null } else { Value::Object(replicas) });
+        status.insert("specHash".to_owned(), json!(placement.spec_hash));
+    }
+    if before != after {
+        status.insert("conditions".to_owned(), json!(after));
+    }
+    (!status.is_empty()).then(|| json!({ "status": status }))
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    metadata: ObjectMeta,
+}
+
+/// Writes a decision with the resource version as precondition. When somebody else wrote in between, the newest object is
+/// read and, if its spec and bindings are what was decided on, the decision is written on top of it.
+///
+/// Returns what was written, or `None` when the object said so already.
+pub async fn bind(client: &Client, decided: &Decided, now: &Time) -> Result<Option<Written>, BindError> {
+    let subject = &decided.entry.subject;
+    let (namespace, name) = api::object::split_key(&decided.key);
+    let mark = subject.rebalance.then_some(subject.rebalance_mark.as_deref()).flatten();
+    let failed = |source: kube::Error| BindError::Write { key: decided.key.to_string(), source };
+    let mut previous = decided.entry.previous.as_ref().clone();
+    let mut before = decided.entry.conditions.clone();
+    let mut version = decided.entry.resource_version.clone();
+    for _ in 0..TRIES {
+        let after = conditions_after(&before, &decided.decision, subject.generation, mark, now);
+        let Some(mut body) = patch(changed(&decided.decision, &previous), &previous, &before, &after) else { return Ok(None) };
+        body["metadata"] = json!({ "resourceVersion": version, "uid": decided.entry.uid });
+        let path = format!(
+            "{}/{name}/status?fieldManager={}",
+            <Subscription as kube::Resource>::url_path(&(), Some(namespace)),
+            manager::SCHEDULER
+        );
+        let request = http::Request::patch(path).header(http::header::CONTENT_TYPE, "application/merge-patch+json");
+        let bytes = serde_json::to_vec(&body).map_err(|error| failed(kube::Error::SerdeError(error)))?;
+        let request = request.body(bytes).map_err(|error| failed(kube::Error::HttpError(error)))?;
+        match client.request::<Answer>(request).await {
+            Ok(answer) => {
+                let resource_version = answer.metadata.resource_version.unwrap_or_default();
+                return Ok(Some(Written { resource_version, conditions: after }));
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => return Err(BindError::Gone(decided.key.to_string())),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let newest = match Api::<Subscription>::namespaced(client.clone(), namespace).get_opt(name).await {
+            Ok(Some(newest)) => newest,
+            Ok(None) => return Err(BindError::Gone(decided.key.to_string())),
+            Err(error) => return Err(failed(error)),
+        };
+        let meta = &newest.metadata;
+        if meta.uid.as_deref().unwrap_or_default() != decided.entry.uid {
+            return Err(BindError::Gone(decided.key.to_string()));
+        }
+        let status = newest.status.unwrap_or_default();
+        let seen = Previous::of(&status);
+        let ours = matches!(&decided.decision.outcome, Outcome::Bind(placement) | Outcome::Trim(placement) if placement.is_in(&seen));
+        if newest.spec != *subject.spec || (!ours && seen != *decided.entry.previous) {
+            return Err(BindError::Changed(decided.key.to_string()));
+        }
+        previous = seen;
+        before = status.conditions;
+        version = meta.resource_version.clone().unwrap_or_default();
+    }
+    Err(BindError::Changed(decided.key.to_string()))
+}

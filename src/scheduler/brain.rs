@@ -1,0 +1,436 @@
+//! What the scheduler knows and decides next; no I/O, so that tests and benches run it as it is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Weak};
+
+use api::apps::{FeedInventory, FeedInventorySpec, Subscription};
+use api::clusters::ManagedCluster;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use plan::placement::{
+    Admission, Begun, ClusterChange, ClusterInfo, Decision, Events, Framework, Outcome, Pending, Placement, Previous, Request, Retry,
+    SelectorId, Snapshot, Subject, admit, begin, finish,
+};
+
+use crate::queue::{Ended, Key, Queue};
+
+/// A Subscription as the scheduler keeps it.
+#[derive(Clone)]
+pub struct Entry {
+    /// Prepared spec.
+    pub subject: Arc<Subject>,
+    /// UID of the object.
+    pub uid: String,
+    /// Resource version that was seen last.
+    pub resource_version: String,
+    /// Conditions that were seen last.
+    pub conditions: Vec<Condition>,
+    /// Where its feeds are, or are about to be.
+    pub previous: Arc<Previous>,
+    /// A binding is being written, or was; what a watch says meanwhile may be older.
+    assumed: Option<Assumed>,
+}
+
+#[derive(Clone)]
+struct Assumed {
+    previous: Arc<Previous>,
+    conditions: Vec<Condition>,
+    /// Version of the object with the binding, once it is written; `None` while that is under way.
+    version: Option<u64>,
+}
+
+/// What a write left behind.
+#[derive(Clone, Debug, Default)]
+pub struct Written {
+    /// Resource version of the object now.
+    pub resource_version: String,
+    /// Its conditions now.
+    pub conditions: Vec<Condition>,
+}
+
+/// Resource versions of one server can be compared as numbers (Kubernetes 1.35 promises it; all before did it).
+fn version(text: &str) -> Option<u64> {
+    text.parse().ok()
+}
+
+/// A decision that must be written.
+pub struct Decided {
+    /// Subscription.
+    pub key: Key,
+    /// The Subscription as it was when this was decided.
+    pub entry: Entry,
+    /// The decision.
+    pub decision: Box<Decision>,
+}
+
+/// What to do next.
+pub enum Work {
+    /// Ask predictors, then [`Brain::answered`].
+    Ask(Key, Pending),
+    /// Write a decision, then [`Brain::written`].
+    Write(Box<Decided>),
+}
+
+/// Same lists of bindings are kept once.
+#[derive(Default)]
+struct Interner(HashMap<u64, Vec<Weak<[Arc<str>]>>>);
+
+impl Interner {
+    fn intern(&mut self, list: Arc<[Arc<str>]>) -> Arc<[Arc<str>]> {
+        use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+        let mut hasher = DefaultHasher::new();
+        list.hash(&mut hasher);
+        if self.0.len() > 1024 && self.0.len() % 1024 == 0 {
+            self.0.retain(|_, same| same.iter().any(|list| list.strong_count() > 0));
+        }
+        let same = self.0.entry(hasher.finish()).or_default();
+        same.retain(|list| list.strong_count() > 0);
+        if let Some(have) = same.iter().filter_map(Weak::upgrade).find(|have| *have == list) {
+            return have;
+        }
+        same.push(Arc::downgrade(&list));
+        list
+    }
+}
+
+/// All state of a scheduler.
+pub struct Brain {
+    framework: Framework,
+    snapshot: Snapshot,
+    entries: BTreeMap<Key, Entry>,
+    inventories: BTreeMap<Key, Arc<FeedInventorySpec>>,
+    interest: BTreeMap<SelectorId, BTreeSet<Key>>,
+    /// Events of clusters that were not yet passed on, by selector: many changes cost one walk over its Subscriptions.
+    dirty: BTreeMap<SelectorId, Events>,
+    queue: Queue,
+    interner: Interner,
+}
+
+impl Brain {
+    /// Knows nothing yet.
+    pub fn new(framework: Framework) -> Self {
+        Self {
+            framework,
+            snapshot: Snapshot::new(),
+            entries: BTreeMap::new(),
+            inventories: BTreeMap::new(),
+            interest: BTreeMap::new(),
+            dirty: BTreeMap::new(),
+            queue: Queue::new(),
+            interner: Interner::default(),
+        }
+    }
+
+    /// Clusters.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// A Subscription.
+    pub fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    /// Number of Subscriptions that wait for their turn.
+    pub fn waiting(&self) -> usize {
+        self.queue.waiting()
+    }
+
+    /// A cluster is there or has changed. True when someone may have to be scheduled.
+    pub fn cluster(&mut self, cluster: &ManagedCluster) -> bool {
+        match ClusterInfo::of(cluster) {
+            Some(info) => self.cluster_info(info),
+            None => {
+                let meta = &cluster.metadata;
+                let key = api::object::key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+                self.cluster_gone(&key)
+            }
+        }
+    }
+
+    /// A cluster is there or has changed.
+    pub fn cluster_info(&mut self, info: ClusterInfo) -> bool {
+        let first = self.snapshot.is_empty();
+        let change = self.snapshot.upsert(info);
+        if first {
+            self.queue.wake_all(Events::ADDED);
+        }
+        self.note(change) || first
+    }
+
+    /// A cluster is gone.
+    pub fn cluster_gone(&mut self, key: &str) -> bool {
+        let change = self.snapshot.remove(key);
+        self.note(change)
+    }
+
+    /// These are all clusters there are.
+    pub fn clusters(&mut self, clusters: &[ManagedCluster]) {
+        let mut gone: BTreeSet<Arc<str>> = self.snapshot.iter().map(|cluster| Arc::clone(&cluster.key)).collect();
+        for cluster in clusters {
+            if let Some(info) = ClusterInfo::of(cluster) {
+                gone.remove(&info.key);
+                self.cluster_info(info);
+            }
+        }
+        for key in gone {
+            self.cluster_gone(&key);
+        }
+    }
+
+    fn note(&mut self, change: Option<ClusterChange>) -> bool {
+        let Some(change) = change else { return false };
+        for id in &change.selectors {
+            let events = self.dirty.entry(*id).or_default();
+            *events = *events | change.events;
+        }
+        !change.selectors.is_empty()
+    }
+
+    /// A Subscription is there or has changed. True when it may have to be scheduled.
+    pub fn subscription(&mut self, subscription: &Subscription) -> bool {
+        let meta = &subscription.metadata;
+        let key = api::object::key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+        if meta.deletion_timestamp.is_some() || !self.framework.profiles.contains_key(&subscription.spec.scheduler_name) {
+            self.subscription_gone(&key);
+            return false;
+        }
+        let key: Key = self.entries.get_key_value(key.as_str()).map_or_else(|| Arc::from(key.as_str()), |(key, _)| Arc::clone(key));
+        let subject = Subject::of(subscription, &mut self.snapshot);
+        let status = subscription.status.clone().unwrap_or_default();
+        let mut seen = Previous::of(&status);
+        let keys = seen.bindings.iter().map(|key| self.snapshot.slot(key).and_then(|slot| self.snapshot.cluster(slot)).map_or_else(|| Arc::clone(key), |c| Arc::clone(&c.key)));
+        seen.bindings = self.interner.intern(keys.collect());
+        let seen = Arc::new(seen);
+        let priority = subject.spec.priority();
+        let mut due = true;
+        let mut entry = Entry {
+            uid: meta.uid.clone().unwrap_or_default(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            conditions: status.conditions,
+            previous: Arc::clone(&seen),
+            assumed: None,
+            subject: Arc::new(subject),
+        };
+        if let Some(old) = self.entries.get(&key).cloned() {
+            let same_spec = old.subject.spec_hash == entry.subject.spec_hash
+                && old.subject.spec == entry.subject.spec
+                && old.subject.rebalance == entry.subject.rebalance
+                && old.subject.graceful == entry.subject.graceful
+                && old.uid == entry.uid;
+            let older = old.assumed.filter(|assumed| match (assumed.version, version(&entry.resource_version)) {
+                (Some(written), Some(have)) => have < written,
+                (Some(_), None) => false,
+                (None, _) => true,
+            });
+            if let Some(assumed) = older.filter(|_| old.uid == entry.uid) {
+                entry.previous = Arc::clone(&assumed.previous);
+                if assumed.version.is_some() {
+                    entry.conditions.clone_from(&assumed.conditions);
+                }
+                entry.assumed = Some(assumed);
+            }
+            // A status that is not what was there and not what is being written was changed by someone else.
+            due = !same_spec || *entry.previous != *old.previous;
+            self.forget_interest(&key, &old.subject);
+            old.subject.release(&mut self.snapshot);
+        }
+        for id in entry.subject.selectors.iter().flatten() {
+            self.interest.entry(*id).or_default().insert(Arc::clone(&key));
+        }
+        self.entries.insert(Arc::clone(&key), entry);
+        if due {
+            self.queue.add(&key, priority);
+        }
+        due
+    }
+
+    /// A Subscription is gone, or nobody's of ours.
+    pub fn subscription_gone(&mut self, key: &str) {
+        if let Some((key, entry)) = self.entries.remove_entry(key) {
+            self.forget_interest(&key, &entry.subject);
+            entry.subject.release(&mut self.snapshot);
+        }
+        self.queue.remove(key);
+    }
+
+    /// These are all Subscriptions there are.
+    pub fn subscriptions(&mut self, subscriptions: &[Subscription]) {
+        let mut gone: BTreeSet<Key> = self.entries.keys().cloned().collect();
+        for subscription in subscriptions {
+            let meta = &subscription.metadata;
+            gone.remove(api::object::key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default()).as_str());
+            self.subscription(subscription);
+        }
+        for key in gone {
+            self.subscription_gone(&key);
+        }
+    }
+
+    fn forget_interest(&mut self, key: &Key, subject: &Subject) {
+        for id in subject.selectors.iter().flatten() {
+            if let Some(keys) = self.interest.get_mut(id) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.interest.remove(id);
+                    self.dirty.remove(id);
+                }
+            }
+        }
+    }
+
+    /// The FeedInventory of a Subscription is there or has changed. True when it may have to be scheduled.
+    pub fn inventory(&mut self, inventory: &FeedInventory) -> bool {
+        let meta = &inventory.metadata;
+        let key = api::object::key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+        let key: Key = Arc::from(key.as_str());
+        if self.inventories.get(&key).is_some_and(|have| **have == inventory.spec) {
+            return false;
+        }
+        self.inventories.insert(Arc::clone(&key), Arc::new(inventory.spec.clone()));
+        self.queue.wake(&key, Events::INVENTORY);
+        true
+    }
+
+    /// The FeedInventory of a Subscription is gone.
+    pub fn inventory_gone(&mut self, key: &str) {
+        self.inventories.remove(key);
+    }
+
+    /// These are all FeedInventories there are.
+    pub fn inventories(&mut self, inventories: &[FeedInventory]) {
+        let mut gone: BTreeSet<Key> = self.inventories.keys().cloned().collect();
+        for inventory in inventories {
+            let meta = &inventory.metadata;
+            gone.remove(api::object::key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default()).as_str());
+            self.inventory(inventory);
+        }
+        for key in gone {
+            self.inventory_gone(&key);
+        }
+    }
+
+    /// The next thing to do; `None` when there is nothing until something happens or [`Brain::next_deadline`].
+    pub fn next(&mut self, now: Timestamp) -> Option<Work> {
+        for (id, events) in std::mem::take(&mut self.dirty) {
+            for key in self.interest.get(&id).into_iter().flatten() {
+                self.queue.wake(key, events);
+            }
+        }
+        while let Some(key) = self.queue.pop(now) {
+            let Some(entry) = self.entries.get(&key) else { continue };
+            let Some(profile) = self.framework.profiles.get(&entry.subject.spec.scheduler_name).cloned() else { continue };
+            let request = Request {
+                subject: Arc::clone(&entry.subject),
+                previous: Arc::clone(&entry.previous),
+                inventory: self.inventories.get(&key).cloned(),
+                now,
+            };
+            if admit(&self.snapshot, &self.framework.policy, &request) == Admission::No {
+                let wake = wake_of_bound(&entry.subject);
+                self.queue.end(&key, Ended::Idle(wake), None, now);
+                continue;
+            }
+            match begin(&profile, &self.framework.policy, &self.snapshot, request) {
+                Begun::Asks(pending) => return Some(Work::Ask(key, pending)),
+                Begun::Settled(decision) => return Some(Work::Write(Box::new(self.decided(key, decision)?))),
+            }
+        }
+        None
+    }
+
+    /// Ends a cycle whose predictors have answered; `None` when the Subscription is gone or has changed meanwhile.
+    pub fn answered(&mut self, key: &Key, pending: Pending, now: Timestamp) -> Option<Box<Decided>> {
+        let asked = Arc::clone(&pending.request().subject);
+        let same = self.entries.get(key).is_some_and(|entry| {
+            entry.subject.spec_hash == asked.spec_hash && entry.subject.generation == asked.generation && entry.subject.rebalance == asked.rebalance
+        });
+        let profile = self.framework.profiles.get(&asked.spec.scheduler_name).cloned().filter(|_| same);
+        let Some(profile) = profile else {
+            self.queue.end(key, Ended::Idle(Events::ALL), None, now);
+            return None;
+        };
+        let decision = finish(&profile, pending);
+        self.decided(Arc::clone(key), decision).map(Box::new)
+    }
+
+    /// Assumes the decision, so that the next cycles see it before the server does.
+    fn decided(&mut self, key: Key, mut decision: Box<Decision>) -> Option<Decided> {
+        if let Outcome::Bind(placement) | Outcome::Trim(placement) = &mut decision.outcome {
+            placement.bindings = self.interner.intern(Arc::clone(&placement.bindings));
+        }
+        let entry = self.entries.get_mut(&key)?;
+        let before = entry.clone();
+        if let Some(placement) = changed(&decision, &entry.previous) {
+            let assumed = Arc::new(Previous::from(placement));
+            entry.previous = Arc::clone(&assumed);
+            entry.assumed = Some(Assumed { previous: assumed, conditions: Vec::new(), version: None });
+        }
+        Some(Decided { key, entry: before, decision })
+    }
+
+    /// A decision was written, needed no writing (`Ok(None)`), or could not be written.
+    pub fn written(&mut self, decided: &Decided, result: Result<Option<Written>, Again>, now: Timestamp) {
+        let key = &decided.key;
+        if let Some(entry) = self.entries.get_mut(key) {
+            match &result {
+                Ok(Some(written)) => {
+                    entry.conditions.clone_from(&written.conditions);
+                    entry.resource_version.clone_from(&written.resource_version);
+                    entry.assumed = version(&written.resource_version).map(|version| Assumed {
+                        previous: Arc::clone(&entry.previous),
+                        conditions: written.conditions.clone(),
+                        version: Some(version),
+                    });
+                }
+                Ok(None) => entry.assumed = None,
+                Err(_) => {
+                    if entry.assumed.take().is_some() {
+                        entry.previous = Arc::clone(&decided.entry.previous);
+                    }
+                }
+            }
+        }
+        let decision = &decided.decision;
+        let ended = match (result, decision.retry) {
+            (Err(Again::Backoff), _) | (Ok(_), Retry::Backoff) => Ended::Failed(decision.wake | Events::SUBSCRIPTION),
+            (Ok(_), Retry::Done) => Ended::Idle(wake_of_bound(&decided.entry.subject)),
+            (Ok(_), Retry::OnEvent) => Ended::Idle(decision.wake | wake_of_bound(&decided.entry.subject)),
+            // The object is gone; its deletion event follows.
+            (Err(Again::Never), _) => Ended::Idle(Events::ALL),
+        };
+        self.queue.end(key, ended, decision.recheck, now);
+    }
+
+    /// When something is due by time alone.
+    pub fn next_deadline(&mut self) -> Option<Timestamp> {
+        self.queue.next_deadline()
+    }
+}
+
+/// What is to come of a failed write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// Try again after back-off.
+    Backoff,
+    /// The Subscription is gone.
+    Never,
+}
+
+/// The placement to write, when it differs from what is there.
+pub fn changed<'a>(decision: &'a Decision, previous: &Previous) -> Option<&'a Placement> {
+    match &decision.outcome {
+        Outcome::Bind(placement) | Outcome::Trim(placement) if !placement.is_in(previous) => Some(placement),
+        Outcome::Bind(_) | Outcome::Trim(_) | Outcome::Keep => None,
+    }
+}
+
+/// Events that may move a Subscription that is bound.
+fn wake_of_bound(subject: &Subject) -> Events {
+    let base = Events::SUBSCRIPTION | Events::REMOVED | Events::LABELS | Events::TAINTS;
+    if subject.divides() {
+        base | Events::READY | Events::INVENTORY
+    } else {
+        base | Events::ADDED | Events::READY
+    }
+}
