@@ -10,6 +10,7 @@ use engine::{CancellationToken, Clock, RealClock, Registry, Tasks};
 use kube::Client;
 
 pub mod charts;
+mod delivery;
 pub mod lifecycle;
 pub mod pipeline;
 pub mod registration;

@@ -25,6 +25,20 @@ pub async fn run(client: Client, options: Options, shutdown: CancellationToken) 
         }
     }
     tracing::debug!("caches of the deploy pipeline are filled");
+    if let Some(git) = options.git.clone() {
+        let recorder = world.recorder.clone();
+        let context = crate::delivery::Context {
+            client,
+            git,
+            descriptions: world.descriptions.clone(),
+            clusters: world.clusters.clone(),
+            subscriptions: world.subscriptions.clone(),
+            clock: options.clock.clone(),
+            metrics: options.metrics.clone(),
+            recorder,
+        };
+        tasks.spawn("delivery", crate::delivery::run(context, tasks.token().clone()));
+    }
     let workers = options.workers.max(1);
     let queues = &world.queues;
     start(&world, "subscription", &queues.subscriptions, workers, &tasks, |world, key| async move { world.subscription_turn(&key).await });

@@ -72,6 +72,8 @@ pub fn branches(spec: &GitTargetSpec, clusters: impl IntoIterator<Item = Cluster
 pub struct Bound {
     /// It was scheduled at least once.
     pub scheduled: bool,
+    /// It has feeds; without any, its directory is rightly empty.
+    pub fed: bool,
     /// It is being deleted.
     pub deleting: bool,
     /// Clusters that it is bound to, `namespace/name`.
@@ -98,7 +100,7 @@ pub fn held_back<'a>(
             let Some(subscription) = directory.strip_prefix(prefix).map(|d| d.trim_start_matches('/')) else { return false };
             match bound(subscription) {
                 None => sources_pending,
-                Some(found) => !found.deleting && (!found.scheduled || found.clusters.contains(cluster)),
+                Some(found) => !found.deleting && found.fed && (!found.scheduled || found.clusters.contains(cluster)),
             }
         })
         .cloned()
@@ -337,10 +339,10 @@ mod tests {
         let bound = |name: &str| {
             let clusters: BTreeSet<String> = ["c/harbor".to_owned()].into();
             Some(match name {
-                "a/new" => Bound::default(),
-                "a/here" => Bound { scheduled: true, deleting: false, clusters },
-                "a/moved" => Bound { scheduled: true, ..Bound::default() },
-                "a/deleting" => Bound { scheduled: true, deleting: true, clusters },
+                "a/new" => Bound { fed: true, ..Bound::default() },
+                "a/here" => Bound { scheduled: true, fed: true, deleting: false, clusters },
+                "a/moved" => Bound { scheduled: true, fed: true, ..Bound::default() },
+                "a/deleting" => Bound { scheduled: true, fed: true, deleting: true, clusters },
                 _ => return None,
             })
         };
