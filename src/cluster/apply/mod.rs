@@ -103,8 +103,37 @@ struct Remembered {
     uid: String,
     /// Digest of what we own in it; see [`owned::ownership`].
     ownership: u64,
+    /// Version of the object that the digest is of; 0 when the server's versions are no numbers.
+    version: u64,
     /// Somebody changed or removed a field of ours, or the object itself.
     drifted: bool,
+}
+
+/// What a watch showed last of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sighting {
+    uid: String,
+    ownership: u64,
+    version: u64,
+    /// It is gone, or on its way.
+    going: bool,
+}
+
+impl Sighting {
+    fn of(live: &Value, manager: &str) -> Self {
+        Self {
+            uid: object::uid(live).to_owned(),
+            ownership: owned::ownership(live, manager),
+            version: object::resource_version(live).parse().unwrap_or(0),
+            going: object::is_deleting(live),
+        }
+    }
+
+    /// True when it shows that what we wrote at `known` did not stay. An older sighting shows nothing.
+    fn tells_drift(&self, known: &Remembered) -> bool {
+        let older = self.version != 0 && known.version != 0 && self.version < known.version;
+        !older && (self.going || self.uid != known.uid || self.ownership != known.ownership)
+    }
 }
 
 /// Settings of an [`Applier`].
@@ -132,7 +161,14 @@ pub struct Applier {
     discovery: Arc<Discovery>,
     manager: &'static str,
     limits: Limits,
-    memory: Mutex<BTreeMap<ObjectRef, Remembered>>,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Default)]
+struct Memory {
+    applied: BTreeMap<ObjectRef, Remembered>,
+    /// Last sightings, of objects that a caller watches. A sighting may come before the answer to the write that caused it.
+    sightings: BTreeMap<ObjectRef, Sighting>,
 }
 
 impl Applier {
@@ -143,7 +179,7 @@ impl Applier {
             discovery: Arc::new(Discovery::new(client)),
             manager,
             limits,
-            memory: Mutex::new(BTreeMap::new()),
+            memory: Mutex::new(Memory::default()),
         }
     }
 
@@ -161,24 +197,34 @@ impl Applier {
     /// [`Applier::apply`] mends it. Unknown objects never drift.
     pub fn observe(&self, id: &ObjectRef, live: Option<&Value>) -> bool {
         let mut memory = self.memory.lock();
-        let Some(known) = memory.get_mut(id) else { return false };
-        let same = live.is_some_and(|live| {
-            object::uid(live) == known.uid
-                && !object::is_deleting(live)
-                && owned::ownership(live, self.manager) == known.ownership
-        });
-        known.drifted |= !same;
-        known.drifted
+        let Some(live) = live else {
+            memory.sightings.remove(id);
+            let Some(known) = memory.applied.get_mut(id) else { return false };
+            known.drifted = true;
+            return true;
+        };
+        let sighting = Sighting::of(live, self.manager);
+        let drifted = match memory.applied.get_mut(id) {
+            Some(known) => {
+                known.drifted |= sighting.tells_drift(known);
+                known.drifted
+            }
+            None => false,
+        };
+        memory.sightings.insert(id.clone(), sighting);
+        drifted
     }
 
     /// True when the object was applied in exactly this form and nobody is known to have touched it since.
     pub fn is_current(&self, desired: &Desired) -> bool {
-        self.memory.lock().get(&desired.id).is_some_and(|known| known.hash == desired.hash && !known.drifted)
+        self.memory.lock().applied.get(&desired.id).is_some_and(|known| known.hash == desired.hash && !known.drifted)
     }
 
     /// Forgets an object: the next apply looks at it anew.
     pub fn forget(&self, id: &ObjectRef) {
-        self.memory.lock().remove(id);
+        let mut memory = self.memory.lock();
+        memory.applied.remove(id);
+        memory.sightings.remove(id);
     }
 
     /// Applies objects in waves. One outcome per object, in the order given.
@@ -187,7 +233,7 @@ impl Applier {
         let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(desired.len());
         for (at, want) in desired.iter().enumerate() {
             outcomes.push(None);
-            if let Some(known) = self.memory.lock().get(&want.id)
+            if let Some(known) = self.memory.lock().applied.get(&want.id)
                 && known.hash == want.hash
                 && !known.drifted
             {
@@ -219,7 +265,7 @@ impl Applier {
     async fn try_apply(&self, want: &Desired) -> Result<Done, Fault> {
         let resource = self.resolve(&want.id).await?;
         check_scope(&resource, &want.id)?;
-        let known = self.memory.lock().get(&want.id).cloned();
+        let known = self.memory.lock().applied.get(&want.id).cloned();
         // Applied by us before and untouched: its state is known, so the read can be left out.
         let before = match &known {
             Some(known) if !known.drifted => None,
@@ -292,13 +338,13 @@ impl Applier {
     }
 
     fn remember(&self, want: &Desired, live: &Value) {
-        let known = Remembered {
-            hash: want.hash,
-            uid: object::uid(live).to_owned(),
-            ownership: owned::ownership(live, self.manager),
-            drifted: false,
-        };
-        self.memory.lock().insert(want.id.clone(), known);
+        let written = Sighting::of(live, self.manager);
+        let mut known =
+            Remembered { hash: want.hash, uid: written.uid, ownership: written.ownership, version: written.version, drifted: false };
+        let mut memory = self.memory.lock();
+        // Somebody may have been there between our write and this moment.
+        known.drifted = memory.sightings.get(&want.id).is_some_and(|seen| seen.version > known.version && seen.tells_drift(&known));
+        memory.applied.insert(want.id.clone(), known);
     }
 
     async fn adopt(&self, resource: &Resource, id: &ObjectRef, live: &Value) -> Result<(), Fault> {

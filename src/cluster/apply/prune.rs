@@ -17,8 +17,15 @@ use crate::error::{Trouble, trouble};
 pub struct Victim {
     /// Which object.
     pub id: ObjectRef,
-    /// Marks that make it ours: it is deleted only when it carries one of them.
-    pub owners: Vec<String>,
+    /// Dedicated namespace of the cluster: the object is deleted only when its mark names a Description of it.
+    pub namespace: String,
+}
+
+impl Victim {
+    /// True when a mark (`<namespace>.<description>`) makes the object ours. Namespaces hold no dots.
+    fn owns(&self, mark: &str) -> bool {
+        mark.split_once('.').is_some_and(|(namespace, _)| namespace == self.namespace)
+    }
 }
 
 /// How a deletion went.
@@ -77,7 +84,7 @@ impl Applier {
                 Err(error) => return Pruned::Failed(Fault::of(&error)),
             };
             match object::annotation(&live, OWNED_BY_DESCRIPTION) {
-                Some(owner) if victim.owners.iter().any(|ours| ours == owner) => {}
+                Some(owner) if victim.owns(owner) => {}
                 Some(owner) => return Pruned::Kept(format!("{id} is owned by {owner}")),
                 None => return Pruned::Kept(format!("{id} does not carry our mark")),
             }
