@@ -1,6 +1,6 @@
 //! Tables of Base turns.
 
-use api::apps::{GlobalizationSpec, HelmChart, Manifest, OverrideConfig, OverridePolicy, OverrideType};
+use api::apps::{DeployerType, GlobalizationSpec, HelmChart, Manifest, OverrideConfig, OverridePolicy, OverrideType};
 use api::{Kind as _, ObjectMeta};
 
 use super::*;
