@@ -92,6 +92,7 @@ pub(crate) fn validate(call: &mut Call, operation: Operation, old: Option<&Value
         let name = object::name(object).to_owned();
         let request = request(call, operation, old, &name);
         protected(&request)?;
+        crate::guard::escalation(&request, object)?;
         let steps = call.core.admission.read().clone();
         for step in &steps {
             warnings.extend(step.validate(&request, object)?);

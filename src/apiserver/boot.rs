@@ -69,3 +69,16 @@ async fn create_all(core: &Arc<Core>, who: &Identity, wanted: Vec<(String, Value
     });
     futures::future::join_all(calls).await;
 }
+
+/// Makes the default roles and bindings that are missing.
+pub(crate) async fn roles(core: &Arc<Core>) {
+    let who = Identity::master("system:apiserver");
+    let mut wanted = Vec::new();
+    for entry in crate::auth::defaults::objects() {
+        let key = if entry.namespace.is_empty() { entry.name.clone() } else { format!("{}/{}", entry.namespace, entry.name) };
+        if core.store.get(&format!("rbac.authorization.k8s.io/{}", entry.plural), &key).is_none() {
+            wanted.push((internal::path("rbac.authorization.k8s.io", "v1", &entry.namespace, entry.plural, ""), entry.object));
+        }
+    }
+    create_all(core, &who, wanted).await;
+}

@@ -140,8 +140,8 @@ impl Core {
         let guard = self.guard.read().clone();
         let who = match &guard {
             Some(guard) => {
-                let who = guard.act_as(&self, who, request.headers())?;
-                guard.check(&self, &who, &info, path)?;
+                let who = guard.act_as(who, request.headers())?;
+                guard.check(&who, &info, path)?;
                 who
             }
             None => who,

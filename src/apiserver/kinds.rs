@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use jiff::Timestamp;
+use schema::fields::{self, ApplyError};
 use schema::Fault;
 use schema::decode::Decoded;
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use crate::resource::Resource;
 use crate::status::{ApiError, Cause};
 
 /// What is known of a kind.
-pub(crate) use crate::standin::Kind;
+pub(crate) use schema::Kind;
 
 /// The kind that a version of a definition makes; nothing when its schema makes no sense (it would not have been stored).
 pub(crate) fn custom(crd: &Value, version: &str) -> OnceLock<Option<Kind>> {
@@ -75,7 +76,9 @@ pub(crate) fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
 /// Brings the managed fields of a write that is not an apply up to date.
 pub(crate) fn track(resource: &Resource, old: Option<&Value>, object: &mut Value, manager: &str, subresource: &str, now: Timestamp) {
     let Some(kind) = resource.schema() else { return };
-    let _ = (kind, old, object, manager, subresource, now);
+    let (version, now) = (resource.api_version(), object::instant(now));
+    let write = fields::Write { manager, api_version: &version, subresource: sub(subresource), now: &now, served: &[] };
+    fields::track_update(kind, old, object, &write);
 }
 
 /// Whether PUT needs `metadata.resourceVersion`.
@@ -126,10 +129,31 @@ pub(crate) fn strategic(resource: &Resource, old: &Value, patch: &Value) -> Resu
     kind.strategic_merge(old, patch).map_err(|e| ApiError::bad_request(e.to_string()))
 }
 
-/// Server-side apply: the object that comes of it, and its managed fields.
-pub(crate) fn apply(resource: &Resource, live: Option<&Value>, applied: &Value, manager: &str, force: bool, subresource: &str, now: Timestamp) -> Result<(Value, Value), ApiError> {
-    let _ = (manager, force, subresource, now, resource);
-    let mut new = live.cloned().unwrap_or_else(|| json!({}));
-    manifest::patch::merge(&mut new, applied);
-    Ok((new, json!([])))
+/// Server-side apply: the object that comes of it, with its managed fields.
+pub(crate) fn apply(resource: &Resource, live: Option<&Value>, applied: &Value, manager: &str, force: bool, subresource: &str, now: Timestamp) -> Result<Value, ApiError> {
+    let Some(kind) = resource.schema() else { return Err(ApiError::internal("the kind has no schema")) };
+    let (version, now) = (resource.api_version(), object::instant(now));
+    let write = fields::Write { manager, api_version: &version, subresource: sub(subresource), now: &now, served: &[] };
+    fields::apply(kind, live, applied, &write, force).map_err(|error| apply_error(resource, error))
+}
+
+/// What a failed apply means to the client.
+fn apply_error(resource: &Resource, error: ApplyError) -> ApiError {
+    match &error {
+        ApplyError::Conflicts(all) => {
+            let part = |cause: &Value, field: &str| object::text(cause, &[field]).to_owned();
+            let causes = all.iter().map(schema::fields::Conflict::cause).map(|c| Cause { reason: part(&c, "reason"), message: part(&c, "message"), field: part(&c, "field") });
+            ApiError::apply_conflict(error.to_string(), causes.collect())
+        }
+        ApplyError::BadRequest(_) => ApiError::bad_request(error.to_string()),
+        ApplyError::Typed(text) => {
+            let mut refused = ApiError::internal(text.clone());
+            refused.message = format!("failed to create typed patch object ({}; {}): {text}", resource.api_version(), resource.kind);
+            refused.reason = "";
+            refused.causes.clear();
+            refused
+        }
+        ApplyError::Managed(source) => ApiError::internal(format!("{error}: {source}")),
+        ApplyError::Decode(source) => ApiError::internal(format!("{error}: {source}")),
+    }
 }

@@ -43,7 +43,6 @@ mod reviews;
 pub mod selector;
 pub mod serve;
 pub mod services;
-mod standin;
 pub mod status;
 mod subresource;
 mod table;
@@ -158,9 +157,13 @@ impl ApiServer {
         self.core.admission.write().push(step);
     }
 
-    /// Checks requests against rules from now on; without a guard everybody may do everything.
-    pub fn guard(&self, guard: guard::Guard) {
-        *self.core.guard.write() = Some(Arc::new(guard));
+    /// Checks requests against credentials and rules from now on, and makes the default roles that are missing. Without
+    /// this everybody may do everything.
+    pub async fn secure(&self, pki: Option<Arc<auth::Pki>>, static_tokens: Vec<auth::authenticate::StaticToken>) -> Arc<guard::Guard> {
+        boot::roles(&self.core).await;
+        let guard = Arc::new(guard::Guard::new(self, pki, static_tokens));
+        *self.core.guard.write() = Some(guard.clone());
+        guard
     }
 
     /// Whether the server serves and its store takes writes.

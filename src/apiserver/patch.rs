@@ -135,17 +135,15 @@ async fn apply(call: &mut Call, bytes: &[u8]) -> Result<Response<Body>, ApiError
             if !object::revision_of(&applied).is_empty() {
                 return Err(call.not_found(&name));
             }
-            let (object, managed) = kinds::apply(&call.resource, None, &applied, &manager, force, &call.info.subresource, call.core.now())?;
-            match crate::rest::insert_once(call, object, Some(managed)).await {
+            let object = kinds::apply(&call.resource, None, &applied, &manager, force, &call.info.subresource, call.core.now())?;
+            match crate::rest::insert_once(call, object, true).await {
                 // Somebody else was faster: then it is a change.
                 Err(error) if error.reason == "AlreadyExists" => continue,
                 other => return other.map(|doc| answer(call, StatusCode::CREATED, doc)),
             }
         }
         let changed = change(call, &name, &mut |call, old| {
-            let (mut new, managed) = kinds::apply(&call.resource, Some(old), &applied, &manager, force, &call.info.subresource, call.core.now())?;
-            kinds::default(&call.resource, &mut new);
-            object::metadata(&mut new).insert("managedFields".into(), managed);
+            let mut new = kinds::apply(&call.resource, Some(old), &applied, &manager, force, &call.info.subresource, call.core.now())?;
             for field in ["uid", "resourceVersion"] {
                 if let Some(given) = object::at(&applied, &["metadata", field]).filter(|v| v.as_str().is_some_and(|s| !s.is_empty())) {
                     object::metadata(&mut new).insert(field.into(), given.clone());

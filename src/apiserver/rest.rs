@@ -218,7 +218,7 @@ pub(crate) async fn insert(call: &mut Call, object: Value) -> Result<Doc, ApiErr
             let name = generated(object::text(&object, &["metadata", "generateName"]));
             object::metadata(&mut object).insert("name".into(), json!(name));
         }
-        match insert_once(call, object, None).await {
+        match insert_once(call, object, false).await {
             Err(error) if generate && error.reason == "AlreadyExists" && attempt < 8 => {}
             other => return other,
         }
@@ -226,8 +226,8 @@ pub(crate) async fn insert(call: &mut Call, object: Value) -> Result<Doc, ApiErr
     Err(ApiError::internal("a free name was not found"))
 }
 
-/// Creates an object. `applied`: managed fields that server-side apply made already.
-pub(crate) async fn insert_once(call: &mut Call, mut object: Value, applied: Option<Value>) -> Result<Doc, ApiError> {
+/// Creates an object. `applied`: server-side apply made its managed fields already.
+pub(crate) async fn insert_once(call: &mut Call, mut object: Value, applied: bool) -> Result<Doc, ApiError> {
     let core = call.core.clone();
     let resource = call.resource.clone();
     let name = object::name(&object).to_owned();
@@ -246,16 +246,11 @@ pub(crate) async fn insert_once(call: &mut Call, mut object: Value, applied: Opt
         metadata.insert("creationTimestamp".into(), json!(object::instant(now)));
         prune_empty(metadata);
     }
-    kinds::prepare_create(&resource, &mut object);
-    match applied {
-        Some(managed) => {
-            object::metadata(&mut object).insert("managedFields".into(), managed);
-        }
-        None => {
-            let manager = call.query.manager(call.agent.as_deref());
-            kinds::track(&resource, None, &mut object, &manager, "", now);
-        }
+    if !applied {
+        let manager = call.query.manager(call.agent.as_deref());
+        kinds::track(&resource, None, &mut object, &manager, "", now);
     }
+    kinds::prepare_create(&resource, &mut object);
     // Allocations are given back when the write does not happen.
     let mut held = crate::services::Held::default();
     crate::admission::admit(call, Operation::Create, None, &mut object, &mut held)?;

@@ -1,1 +1,4 @@
-//! The server in process.
+//! The server in process: what a client relies on, from creating to resuming a watch.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod basics;

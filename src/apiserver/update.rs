@@ -50,7 +50,7 @@ pub(crate) async fn replace(call: &mut Call, bytes: &[u8]) -> Result<Response<Bo
     let found = call.core.store.latest(&call.resource.table, &call.key(&name)).is_some();
     if !found && kinds::creates_on_update(&call.resource) && object::uid(&object).is_empty() && call.info.subresource.is_empty() {
         object::metadata(&mut object).remove("resourceVersion");
-        let doc = crate::rest::insert_once(call, object, None).await?;
+        let doc = crate::rest::insert_once(call, object, false).await?;
         return Ok(answer(call, StatusCode::CREATED, doc));
     }
     kinds::default(&call.resource, &mut object);
@@ -115,11 +115,10 @@ fn attempt(call: &mut Call, name: &str, key: &str, change: Change<'_>) -> Result
     preconditions(call, name, &old, &new)?;
     carry(&old, &mut new);
     let subresource = call.info.subresource.clone();
-    kinds::prepare_update(&resource, &subresource, &old, &mut new);
-    let now = core.now();
     if let Fields::Track(manager) = &fields {
-        kinds::track(&resource, Some(&old), &mut new, manager, &subresource, now);
+        kinds::track(&resource, Some(&old), &mut new, manager, &subresource, core.now());
     }
+    kinds::prepare_update(&resource, &subresource, &old, &mut new);
     crate::rest::prune_empty(object::metadata(&mut new));
     let mut held = crate::services::Held::default();
     crate::admission::admit(call, Operation::Update, Some(&old), &mut new, &mut held)?;
