@@ -7,6 +7,7 @@
 //! * [`structural`]: the schema of a custom kind.
 //! * [`Shape`]: fields, list types, merge keys of a kind; [`table::native`] for built-in kinds.
 //! * [`decode`]: read an object of a built-in kind as a server reads it; unknown fields.
+//! * [`openapi`]: OpenAPI v3 and v2 documents.
 //! * [`fault`]: field faults with the words of Kubernetes; [`fault::invalid_status`] makes the 422 answer.
 
 pub mod catalog;
@@ -16,6 +17,7 @@ pub mod fault;
 pub mod fields;
 mod kind;
 mod native;
+pub mod openapi;
 pub mod quantity;
 pub mod shape;
 pub mod strategic;

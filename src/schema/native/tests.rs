@@ -44,3 +44,52 @@ fn job_labels_and_selector() {
     assert_eq!(j.pointer("/spec/completions"), Some(&json!(1)));
     assert_eq!(j["metadata"]["generation"], 1);
 }
+
+fn faults(group: &str, kind: &str, v: Value) -> Vec<String> {
+    let k = catalog::by_kind(group, "v1", kind).and_then(Kind::native).expect("kind");
+    let mut o = read(group, "v1", kind, v);
+    k.prepare_create(&mut o);
+    k.validate_create(&o).iter().map(ToString::to_string).collect()
+}
+
+fn deployment_with(template: Value) -> Value {
+    json!({"metadata": {"name": "web", "namespace": "n"}, "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}})
+}
+
+#[test]
+fn faults_of_workloads() {
+    let good = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    assert_eq!(faults("apps", "Deployment", deployment_with(good)), Vec::<String>::new());
+    assert_eq!(
+        faults("apps", "Deployment", deployment_with(json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}))),
+        ["spec.template.metadata.labels: Invalid value: {\"app\":\"x\"}: `selector` does not match template `labels`", "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\""]
+    );
+    assert_eq!(
+        faults("apps", "Deployment", deployment_with(json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/a"}], "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]}}))),
+        ["spec.template.spec.containers[0].image: Required value", "spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"v\"", "spec.template.spec.containers[0].resources.requests: Invalid value: \"2\": must be less than or equal to cpu limit of 1"]
+    );
+    assert_eq!(
+        faults("batch", "CronJob", json!({"metadata": {"name": "c", "namespace": "n"}, "spec": {"schedule": "61 * * * *", "jobTemplate": {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}}})),
+        ["spec.schedule: Invalid value: \"61 * * * *\": end of range (61) above maximum (59): 61"]
+    );
+}
+
+#[test]
+fn faults_of_others() {
+    assert_eq!(faults("", "ConfigMap", json!({"metadata": {"name": "A", "namespace": "n"}, "data": {"a/b": ""}})).len(), 2);
+    assert_eq!(faults("", "Service", json!({"metadata": {"name": "s", "namespace": "n"}, "spec": {"ports": [{"port": 0}]}})), ["spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive", "spec.ports[0].targetPort: Invalid value: 0: must be between 1 and 65535, inclusive"]);
+    assert_eq!(faults("rbac.authorization.k8s.io", "ClusterRole", json!({"metadata": {"name": "system:x"}, "rules": [{"apiGroups": [""], "resources": ["pods"]}]})), ["rules[0].verbs: Required value: verbs must contain at least one value"]);
+    let crd = json!({"metadata": {"name": "ts.e.io"}, "spec": {"group": "e.io", "scope": "Namespaced", "names": {"plural": "ts", "kind": "T"}, "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    assert_eq!(faults("apiextensions.k8s.io", "CustomResourceDefinition", crd), Vec::<String>::new());
+}
+
+#[test]
+fn what_may_not_change() {
+    let k = catalog::by_kind("apps", "v1", "Deployment").and_then(Kind::native).expect("kind");
+    let t = json!({"metadata": {"labels": {"app": "web", "b": "c"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let old = read("apps", "v1", "Deployment", deployment_with(t));
+    let mut new = old.clone();
+    new["spec"]["selector"]["matchLabels"]["b"] = json!("c");
+    let f = k.validate_update(&new, &old, None);
+    assert_eq!(f.iter().map(ToString::to_string).collect::<Vec<_>>(), [r#"spec.selector: Invalid value: {"matchLabels":{"app":"web","b":"c"}}: field is immutable"#]);
+}

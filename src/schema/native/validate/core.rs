@@ -1,0 +1,292 @@
+//! Core kinds: Service, ConfigMap, Secret, Endpoints, Event, quota, limits, nodes, leases, classes.
+
+use super::{Faults, get, list, map, meta, none_negative, one_of, port, quantity, required, ruled, shown, text};
+use crate::fault::{Fault, Path};
+use crate::text as words;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+const MAX_DATA: usize = 1024 * 1024;
+
+pub(super) fn service(o: &Value, out: &mut Faults) {
+    let (s, p) = (&o["spec"], Path::new("spec"));
+    let kind = text(s, "/type");
+    let ports = list(s, "/ports");
+    let headless = text(s, "/clusterIP") == "None";
+    one_of(s, "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], true, &p, out);
+    if ports.is_empty() && !headless && kind != "ExternalName" {
+        out.push(Fault::required(&p.child("ports"), ""));
+    }
+    match kind {
+        "LoadBalancer" | "NodePort" if headless => out.push(Fault::invalid(&p.child("clusterIPs").index(0), "None", format!("may not be set to 'None' for {kind} services"))),
+        "ExternalName" => {
+            let name = text(s, "/externalName").trim_end_matches('.');
+            if name.is_empty() {
+                out.push(Fault::required(&p.child("externalName"), ""));
+            } else {
+                out.extend(words::dns1123_subdomain(name).into_iter().map(|m| Fault::invalid(&p.child("externalName"), text(s, "/externalName"), m)));
+            }
+        }
+        _ => {}
+    }
+    let (mut names, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    let named = ports.len() > 1;
+    for (i, x) in ports.iter().enumerate() {
+        let at = p.child("ports").index(i);
+        let name = text(x, "/name");
+        if name.is_empty() {
+            if named {
+                out.push(Fault::required(&at.child("name"), ""));
+            }
+        } else {
+            out.extend(words::dns1123_label(name).into_iter().map(|m| Fault::invalid(&at.child("name"), name, m)));
+            if !names.insert(name) {
+                out.push(Fault::duplicate(&at.child("name"), name));
+            }
+        }
+        let n = x.get("port").and_then(Value::as_i64).unwrap_or(0);
+        out.extend(words::port_number(n).into_iter().map(|m| Fault::invalid(&at.child("port"), n, m)));
+        one_of(x, "protocol", &["SCTP", "TCP", "UDP"], true, &at, out);
+        port(&x["targetPort"], &at.child("targetPort"), out);
+        ruled(x, "appProtocol", words::qualified_name, &at, out);
+        let key = (n, text(x, "/protocol"));
+        if !seen.insert(key) {
+            out.push(Fault::duplicate(&at, json!({"port": n, "protocol": key.1})));
+        }
+        if kind == "ClusterIP" && x.get("nodePort").and_then(Value::as_i64).is_some_and(|n| n != 0) {
+            out.push(Fault::forbidden(&at.child("nodePort"), "may not be used when `type` is 'ClusterIP'"));
+        }
+    }
+    out.extend(meta::labels(map(s, "/selector"), &p.child("selector")));
+    one_of(s, "sessionAffinity", &["ClientIP", "None"], true, &p, out);
+    if let Some(t) = s.pointer("/sessionAffinityConfig/clientIP/timeoutSeconds").and_then(Value::as_i64) {
+        if !(1..=86400).contains(&t) {
+            out.push(Fault::invalid(&p.child("sessionAffinityConfig").child("clientIP").child("timeoutSeconds"), t, "must be greater than 0 and less than 86400"));
+        }
+    }
+    one_of(s, "externalTrafficPolicy", &["Cluster", "Local"], false, &p, out);
+    one_of(s, "internalTrafficPolicy", &["Cluster", "Local"], false, &p, out);
+    if let Some(e) = get(s, "externalTrafficPolicy").filter(|_| !matches!(kind, "LoadBalancer" | "NodePort") && list(s, "/externalIPs").is_empty()) {
+        out.push(Fault::invalid(&p.child("externalTrafficPolicy"), e.clone(), "may only be set for externally-accessible services"));
+    }
+    for (i, ip) in list(s, "/externalIPs").iter().enumerate() {
+        let ip = ip.as_str().unwrap_or_default();
+        if ip.parse::<std::net::IpAddr>().is_err() {
+            out.push(Fault::invalid(&p.child("externalIPs").index(i), ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
+        }
+    }
+    let ip = text(s, "/clusterIP");
+    if !ip.is_empty() && ip != "None" && ip.parse::<std::net::IpAddr>().is_err() {
+        out.push(Fault::invalid(&p.child("clusterIPs").index(0), ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
+    }
+}
+
+pub(super) fn service_update(o: &Value, old: &Value, out: &mut Faults) {
+    let (a, b) = (text(o, "/spec/clusterIP"), text(old, "/spec/clusterIP"));
+    let plain = |v: &Value| text(v, "/spec/type") != "ExternalName";
+    if plain(o) && plain(old) && !b.is_empty() && a != b {
+        out.push(Fault::invalid(&Path::new("spec.clusterIPs").index(0), json!([a]), "may not change once set"));
+    }
+}
+
+fn keys(o: &Value, fields: &[&str], out: &mut Faults) -> usize {
+    let mut size = 0;
+    let mut seen = BTreeSet::new();
+    for f in fields {
+        for (k, v) in map(o, &format!("/{f}")) {
+            let p = Path::new(f).key(k);
+            out.extend(words::config_map_key(k).into_iter().map(|m| Fault::invalid(&p, k.as_str(), m)));
+            if !seen.insert(k.clone()) {
+                out.push(Fault::invalid(&p, k.as_str(), "duplicate of key present in data"));
+            }
+            let n = v.as_str().map_or(0, str::len);
+            size += if *f == "data" && fields.len() == 2 { n } else { n / 4 * 3 };
+        }
+    }
+    size
+}
+
+pub(super) fn config_map(o: &Value, out: &mut Faults) {
+    if keys(o, &["data", "binaryData"], out) > MAX_DATA {
+        out.push(Fault::too_long(&Path::root(), MAX_DATA));
+    }
+}
+
+pub(super) fn secret(o: &Value, out: &mut Faults) {
+    let p = Path::new("data");
+    if keys(o, &["data"], out) > MAX_DATA {
+        out.push(Fault::too_long(&p, MAX_DATA));
+    }
+    let data = map(o, "/data");
+    let mut need = |k: &str| {
+        if !data.contains_key(k) {
+            out.push(Fault::required(&p.key(k), ""));
+        }
+    };
+    match text(o, "/type") {
+        "kubernetes.io/service-account-token" => {
+            let a = map(o, "/metadata/annotations").get("kubernetes.io/service-account.name").and_then(Value::as_str).unwrap_or_default();
+            if a.is_empty() {
+                out.push(Fault::required(&Path::new("metadata.annotations").key("kubernetes.io/service-account.name"), ""));
+            }
+        }
+        "kubernetes.io/dockercfg" => need(".dockercfg"),
+        "kubernetes.io/dockerconfigjson" => need(".dockerconfigjson"),
+        "kubernetes.io/basic-auth" => {
+            if !data.contains_key("username") && !data.contains_key("password") {
+                need("username");
+                need("password");
+            }
+        }
+        "kubernetes.io/ssh-auth" => need("ssh-privatekey"),
+        "kubernetes.io/tls" => {
+            need("tls.crt");
+            need("tls.key");
+        }
+        _ => {}
+    }
+    for (field, json_key) in [("kubernetes.io/dockercfg", ".dockercfg"), ("kubernetes.io/dockerconfigjson", ".dockerconfigjson")] {
+        if text(o, "/type") == field {
+            use base64::Engine;
+            let raw = data.get(json_key).and_then(Value::as_str).and_then(|t| base64::engine::general_purpose::STANDARD.decode(t).ok());
+            if raw.is_some_and(|r| serde_json::from_slice::<Value>(&r).is_err()) {
+                out.push(Fault::invalid(&p.key(json_key), "<secret contents redacted>", "invalid character in JSON"));
+            }
+        }
+    }
+}
+
+pub(super) fn data_update(plural: &str, o: &Value, old: &Value, out: &mut Faults) {
+    if plural == "secrets" && o.get("type") != old.get("type") {
+        out.push(Fault::invalid(&Path::new("type"), shown(&o["type"]), "field is immutable"));
+    }
+    if old.get("immutable") == Some(&json!(true)) {
+        let words = "field is immutable when `immutable` is set";
+        if o.get("immutable") != Some(&json!(true)) {
+            out.push(Fault::forbidden(&Path::new("immutable"), words));
+        }
+        for k in ["data", "binaryData"] {
+            if o.get(k) != old.get(k) {
+                out.push(Fault::forbidden(&Path::new(k), words));
+            }
+        }
+    }
+}
+
+pub(super) fn endpoints(o: &Value, out: &mut Faults) {
+    for (i, s) in list(o, "/subsets").iter().enumerate() {
+        let at = Path::new("subsets").index(i);
+        if list(s, "/addresses").is_empty() && list(s, "/notReadyAddresses").is_empty() {
+            out.push(Fault::required(&at, "must specify `addresses` or `notReadyAddresses`"));
+        }
+        for k in ["addresses", "notReadyAddresses"] {
+            for (j, a) in list(s, &format!("/{k}")).iter().enumerate() {
+                if text(a, "/ip").parse::<std::net::IpAddr>().is_err() {
+                    out.push(Fault::invalid(&at.child(k).index(j).child("ip"), text(a, "/ip"), "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
+                }
+            }
+        }
+        for (j, x) in list(s, "/ports").iter().enumerate() {
+            let at = at.child("ports").index(j);
+            let n = x.get("port").and_then(Value::as_i64).unwrap_or(0);
+            out.extend(words::port_number(n).into_iter().map(|m| Fault::invalid(&at.child("port"), n, m)));
+            one_of(x, "protocol", &["SCTP", "TCP", "UDP"], true, &at, out);
+        }
+    }
+}
+
+/// Events name what they are about, in its namespace.
+pub(super) fn event(o: &Value, about: &str, out: &mut Faults) {
+    let (there, here) = (text(o, &format!("/{about}/namespace")), text(o, "/metadata/namespace"));
+    let fits = if there.is_empty() { here.is_empty() || here == "default" || here == "kube-system" } else { there == here };
+    if !fits {
+        out.push(Fault::invalid(&Path::new("involvedObject").child("namespace"), there, "does not match event.namespace"));
+    }
+    if about == "regarding" && get(o, "eventTime").is_some() {
+        for k in ["reportingController", "reportingInstance", "action", "reason"] {
+            required(o, k, &Path::root(), out);
+        }
+        if !matches!(text(o, "/type"), "Normal" | "Warning") {
+            out.push(Fault::invalid(&Path::new("type"), "", format!("has invalid value: {}", text(o, "/type"))));
+        }
+    }
+}
+
+pub(super) fn resource_quota(o: &Value, out: &mut Faults) {
+    let p = Path::new("spec").child("hard");
+    for (k, v) in map(o, "/spec/hard") {
+        let at = p.key(k);
+        let faults = words::qualified_name(k);
+        let standard = k.contains('/')
+            || k.starts_with("count/")
+            || k.starts_with("requests.")
+            || k.starts_with("limits.")
+            || matches!(
+                k.as_str(),
+                "cpu" | "memory" | "ephemeral-storage" | "pods" | "resourcequotas" | "services" | "replicationcontrollers" | "secrets" | "persistentvolumeclaims" | "configmaps" | "services.nodeports" | "services.loadbalancers"
+            )
+            || k.starts_with("hugepages-");
+        if faults.is_empty() && !standard {
+            out.push(Fault::invalid(&at, k.as_str(), "must be a standard resource for quota"));
+        }
+        out.extend(faults.into_iter().map(|m| Fault::invalid(&at, k.as_str(), m)));
+        quantity(v, &at, out);
+    }
+}
+
+pub(super) fn limit_range(o: &Value, out: &mut Faults) {
+    for (i, l) in list(o, "/spec/limits").iter().enumerate() {
+        let at = Path::new("spec").child("limits").index(i);
+        let parse = |side: &str, k: &str| l.pointer(&format!("/{side}/{}", k.replace('/', "~1"))).and_then(Value::as_str).and_then(|t| crate::Quantity::parse(t).ok());
+        let all: BTreeSet<&String> = ["min", "max", "default", "defaultRequest", "maxLimitRequestRatio"].iter().flat_map(|s| map(l, &format!("/{s}")).keys()).collect();
+        for k in all {
+            let (min, max, def, req) = (parse("min", k), parse("max", k), parse("default", k), parse("defaultRequest", k));
+            let mut above = |a: Option<crate::Quantity>, b: Option<crate::Quantity>, side: &str, words: &str| {
+                if let (Some(x), Some(y)) = (a, b) {
+                    if x.nanos() > y.nanos() {
+                        out.push(Fault::invalid(&at.child(side).key(k), x.canonical(), format!("{words} {} ", x.canonical()).trim_end().to_owned() + &format!(" is greater than {} value {}", if words.starts_with("min") || words.contains("max") { "max" } else { "default limit" }, y.canonical())));
+                    }
+                }
+            };
+            above(min, max, "min", "min value");
+            above(req, def, "defaultRequest", "default request value");
+            above(def, max, "default", "default value to max:");
+        }
+    }
+}
+
+pub(super) fn node(o: &Value, out: &mut Faults) {
+    for (i, t) in list(o, "/spec/taints").iter().enumerate() {
+        let at = Path::new("metadata").child("taints").index(i);
+        ruled(t, "key", words::qualified_name, &at, out);
+        ruled(t, "value", words::label_value, &at, out);
+        one_of(t, "effect", &["NoSchedule", "PreferNoSchedule", "NoExecute"], true, &at, out);
+    }
+}
+
+pub(super) fn priority_class(o: &Value, out: &mut Faults) {
+    let (name, n) = (text(o, "/metadata/name"), o.get("value").and_then(Value::as_i64).unwrap_or(0));
+    if name.starts_with("system-") && !matches!(name, "system-cluster-critical" | "system-node-critical") {
+        out.push(Fault::forbidden(&Path::new("metadata").child("name"), "priority class names with 'system-' prefix are reserved for system use only. error: ".to_owned() + name + " is not a known system priority class"));
+    }
+    if n > 1_000_000_000 && !name.starts_with("system-") {
+        out.push(Fault::forbidden(&Path::new("value"), "maximum allowed value of a user defined priority is 1000000000"));
+    }
+    one_of(o, "preemptionPolicy", &["Never", "PreemptLowerPriority"], false, &Path::root(), out);
+}
+
+pub(super) fn lease(o: &Value, out: &mut Faults) {
+    let (s, p) = (&o["spec"], Path::new("spec"));
+    if s.get("leaseDurationSeconds").and_then(Value::as_i64).is_some_and(|n| n <= 0) {
+        out.push(Fault::invalid(&p.child("leaseDurationSeconds"), s["leaseDurationSeconds"].clone(), "must be greater than 0"));
+    }
+    none_negative(s, &["leaseTransitions"], &p, out);
+    if get(s, "holderIdentity").and_then(Value::as_str) == Some("") && get(s, "strategy").is_some() {
+        out.push(Fault::invalid(&p.child("holderIdentity"), "", "must not be empty"));
+    }
+}
+
+pub(super) fn runtime_class(o: &Value, out: &mut Faults) {
+    let h = text(o, "/handler");
+    out.extend(words::dns1123_label(h).into_iter().map(|m| Fault::invalid(&Path::new("handler"), h, m)));
+}
