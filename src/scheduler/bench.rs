@@ -168,9 +168,9 @@ impl Server {
         let entry = &decided.entry;
         let after = conditions_after(&entry.conditions, &decided.decision, entry.subject.generation, None, &Time(now()));
         let placement = changed(&decided.decision, &entry.previous);
-        let body = patch(placement, &entry.previous, &entry.conditions, &after);
-        let written = body.map(|body| {
-            self.bytes += body.to_string().len();
+        let body = patch(placement, entry, &entry.resource_version, &entry.previous, &entry.conditions, &after);
+        let written = body.ok().flatten().map(|body| {
+            self.bytes += body.len();
             self.version += 1;
             Written { resource_version: self.version.to_string(), conditions: after }
         });
@@ -190,10 +190,10 @@ impl Server {
 
 fn answered(brain: &mut Brain, key: Arc<str>, mut pending: plan::placement::Pending) -> Option<Box<Decided>> {
     let feeds = pending.feeds().len();
-    let clusters: Vec<_> = pending.clusters().cloned().collect();
-    for (index, cluster) in clusters.iter().enumerate() {
-        let free = i32::try_from(index % 17).unwrap_or(0) + 1;
-        pending.answer(cluster, Ok(vec![free; feeds]));
+    let numbers: Vec<usize> = pending.clusters().map(|(number, _)| number).collect();
+    for number in numbers {
+        let free = i32::try_from(number % 17).unwrap_or(0) + 1;
+        pending.answer(number, Ok(vec![free; feeds]));
     }
     brain.answered(&key, pending, now())
 }

@@ -1,5 +1,8 @@
 //! Writes a decision into a Subscription's status: bindings, replicas and conditions, nothing else.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use api::apps::Subscription;
 use api::conditions::{self, Verdict};
 use api::known::{condition, manager};
@@ -7,10 +10,9 @@ use api::reason::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use kube::{Api, Client};
 use plan::placement::{Decision, Outcome, Placement, Previous};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize, Serializer};
 
-use crate::brain::{Again, Decided, Written, changed};
+use crate::brain::{Again, Decided, Entry, Written, changed};
 
 /// Tries after somebody else wrote in between.
 const TRIES: usize = 5;
@@ -65,28 +67,69 @@ pub fn conditions_after(before: &[Condition], decision: &Decision, generation: i
     list
 }
 
-/// The merge patch of a status; `None` when it would change nothing.
-pub fn patch(placement: Option<&Placement>, previous: &Previous, before: &[Condition], after: &[Condition]) -> Option<Value> {
-    let mut status = Map::new();
+#[derive(Serialize)]
+struct Patch<'a> {
+    metadata: Precondition<'a>,
+    status: StatusPatch<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Precondition<'a> {
+    resource_version: &'a str,
+    uid: &'a str,
+}
+
+/// Absent members are left alone, null ones are removed.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusPatch<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binding_clusters: Option<Option<Names<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    desired_releases: Option<Option<usize>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<Option<BTreeMap<&'a str, Option<&'a [i32]>>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec_hash: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conditions: Option<&'a [Condition]>,
+}
+
+struct Names<'a>(&'a [Arc<str>]);
+
+impl Serialize for Names<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|name| &**name))
+    }
+}
+
+/// The merge patch of a status, as JSON text; `None` when it would change nothing.
+pub fn patch(
+    placement: Option<&Placement>,
+    entry: &Entry,
+    version: &str,
+    previous: &Previous,
+    before: &[Condition],
+    after: &[Condition],
+) -> Result<Option<Vec<u8>>, serde_json::Error> {
+    let mut status = StatusPatch::default();
     if let Some(placement) = placement {
-        let replicas: Map<String, Value> = previous
-            .replicas
-            .keys()
-            .filter(|key| !placement.replicas.contains_key(*key))
-            .map(|key| (key.clone(), Value::Null))
-            .chain(placement.replicas.iter().map(|(key, shares)| (key.clone(), json!(shares))))
-            .collect();
-        let empty = placement.bindings.is_empty();
-        let bindings: Vec<&str> = placement.bindings.iter().map(|key| &**key).collect();
-        status.insert("bindingClusters".to_owned(), if empty { Value::Null } else { json!(bindings) });
-        status.insert("desiredReleases".to_owned(), if empty { Value::Null } else { json!(bindings.len()) });
-        status.insert("replicas".to_owned(), if placement.replicas.is_empty() { Value::Null } else { Value::Object(replicas) });
-        status.insert("specHash".to_owned(), json!(placement.spec_hash));
+        let count = Some(placement.bindings.len()).filter(|count| *count > 0);
+        let mut replicas: BTreeMap<&str, Option<&[i32]>> = previous.replicas.keys().map(|key| (key.as_str(), None)).collect();
+        replicas.extend(placement.replicas.iter().map(|(key, shares)| (key.as_str(), Some(shares.as_slice()))));
+        status.binding_clusters = Some(count.map(|_| Names(&placement.bindings)));
+        status.desired_releases = Some(count);
+        status.replicas = Some(Some(replicas).filter(|_| !placement.replicas.is_empty()));
+        status.spec_hash = Some(placement.spec_hash);
     }
     if before != after {
-        status.insert("conditions".to_owned(), json!(after));
+        status.conditions = Some(after);
     }
-    (!status.is_empty()).then(|| json!({ "status": status }))
+    if placement.is_none() && status.conditions.is_none() {
+        return Ok(None);
+    }
+    serde_json::to_vec(&Patch { metadata: Precondition { resource_version: version, uid: &entry.uid }, status }).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -108,16 +151,16 @@ pub async fn bind(client: &Client, decided: &Decided, now: &Time) -> Result<Opti
     let mut version = decided.entry.resource_version.clone();
     for _ in 0..TRIES {
         let after = conditions_after(&before, &decided.decision, subject.generation, mark, now);
-        let Some(mut body) = patch(changed(&decided.decision, &previous), &previous, &before, &after) else { return Ok(None) };
-        body["metadata"] = json!({ "resourceVersion": version, "uid": decided.entry.uid });
+        let placement = changed(&decided.decision, &previous);
+        let body = patch(placement, &decided.entry, &version, &previous, &before, &after);
+        let Some(body) = body.map_err(|error| failed(kube::Error::SerdeError(error)))? else { return Ok(None) };
         let path = format!(
             "{}/{name}/status?fieldManager={}",
             <Subscription as kube::Resource>::url_path(&(), Some(namespace)),
             manager::SCHEDULER
         );
         let request = http::Request::patch(path).header(http::header::CONTENT_TYPE, "application/merge-patch+json");
-        let bytes = serde_json::to_vec(&body).map_err(|error| failed(kube::Error::SerdeError(error)))?;
-        let request = request.body(bytes).map_err(|error| failed(kube::Error::HttpError(error)))?;
+        let request = request.body(body).map_err(|error| failed(kube::Error::HttpError(error)))?;
         match client.request::<Answer>(request).await {
             Ok(answer) => {
                 let resource_version = answer.metadata.resource_version.unwrap_or_default();

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use plan::placement::{
     Admission, Begun, ClusterChange, ClusterInfo, Decision, Events, Framework, Outcome, Pending, Placement, Previous, Request, Retry,
-    SelectorId, Snapshot, Subject, admit, begin, finish,
+    SelectorId, Snapshot, Subject, admit, begin, finish, same_bindings,
 };
 
 use crate::queue::{Ended, Key, Queue};
@@ -71,24 +71,30 @@ pub enum Work {
     Write(Box<Decided>),
 }
 
-/// Same lists of bindings are kept once.
+/// Same lists of bindings are kept once. Names of clusters are shared with the snapshot, so pointers tell them apart.
 #[derive(Default)]
-struct Interner(HashMap<u64, Vec<Weak<[Arc<str>]>>>);
+struct Interner {
+    lists: HashMap<u64, Vec<Weak<[Arc<str>]>>>,
+    added: usize,
+}
 
 impl Interner {
     fn intern(&mut self, list: Arc<[Arc<str>]>) -> Arc<[Arc<str>]> {
-        use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-        let mut hasher = DefaultHasher::new();
-        list.hash(&mut hasher);
-        if self.0.len() > 1024 && self.0.len() % 1024 == 0 {
-            self.0.retain(|_, same| same.iter().any(|list| list.strong_count() > 0));
+        let mut hash = list.len() as u64;
+        for key in list.iter() {
+            hash = (hash.rotate_left(5) ^ Arc::as_ptr(key).cast::<u8>().addr() as u64).wrapping_mul(0x517c_c1b7_2722_0a95);
         }
-        let same = self.0.entry(hasher.finish()).or_default();
+        let same = self.lists.entry(hash).or_default();
         same.retain(|list| list.strong_count() > 0);
-        if let Some(have) = same.iter().filter_map(Weak::upgrade).find(|have| *have == list) {
+        if let Some(have) = same.iter().filter_map(Weak::upgrade).find(|have| same_bindings(have, &list)) {
             return have;
         }
         same.push(Arc::downgrade(&list));
+        self.added += 1;
+        if self.added > 1024 && self.added > 2 * self.lists.len() {
+            self.lists.retain(|_, same| same.iter().any(|list| list.strong_count() > 0));
+            self.added = self.lists.len();
+        }
         list
     }
 }
@@ -356,10 +362,14 @@ impl Brain {
 
     /// Assumes the decision, so that the next cycles see it before the server does.
     fn decided(&mut self, key: Key, mut decision: Box<Decision>) -> Option<Decided> {
-        if let Outcome::Bind(placement) | Outcome::Trim(placement) = &mut decision.outcome {
-            placement.bindings = self.interner.intern(Arc::clone(&placement.bindings));
-        }
         let entry = self.entries.get_mut(&key)?;
+        if let Outcome::Bind(placement) | Outcome::Trim(placement) = &mut decision.outcome {
+            placement.bindings = if same_bindings(&placement.bindings, &entry.previous.bindings) {
+                Arc::clone(&entry.previous.bindings)
+            } else {
+                self.interner.intern(Arc::clone(&placement.bindings))
+            };
+        }
         let before = entry.clone();
         if let Some(placement) = changed(&decision, &entry.previous) {
             let assumed = Arc::new(Previous::from(placement));

@@ -44,24 +44,24 @@ impl Predictors {
 
     /// Answers all questions of a cycle; a cluster that cannot answer says why.
     pub async fn ask_all(&self, pending: &mut Pending) {
-        let clusters: Vec<Arc<ClusterInfo>> = pending.clusters().cloned().collect();
+        let clusters: Vec<(usize, Arc<ClusterInfo>)> = pending.clusters().map(|(number, info)| (number, Arc::clone(info))).collect();
         let requirements = requirements(pending.request(), &pending.feeds());
-        let asks = clusters.into_iter().map(|cluster| {
+        let asks = clusters.into_iter().map(|(number, cluster)| {
             let requirements = &requirements;
             async move {
                 let mut replicas = Vec::with_capacity(requirements.len());
                 for (hash, body) in requirements {
                     match self.ask(&cluster, *hash, body).await {
                         Ok(count) => replicas.push(count),
-                        Err(fault) => return (cluster, Err(fault)),
+                        Err(fault) => return (number, Err(fault)),
                     }
                 }
-                (cluster, Ok(replicas))
+                (number, Ok(replicas))
             }
         });
         let answers: Vec<_> = futures::stream::iter(asks).buffer_unordered(AT_ONCE).collect().await;
-        for (cluster, answer) in answers {
-            pending.answer(&cluster, answer);
+        for (number, answer) in answers {
+            pending.answer(number, answer);
         }
     }
 

@@ -310,7 +310,7 @@ mod tests {
             let mut known = [false; 4];
             let mut running: Vec<usize> = Vec::new();
             let index = |key: &Key| keys.iter().position(|have| have == key).expect("known");
-            let mut settle = |queue: &mut Queue, running: &mut Vec<usize>, which: usize, fails: bool, now: i64| {
+            let settle = |queue: &mut Queue, running: &mut Vec<usize>, which: usize, fails: bool, now: i64| {
                 let at_index = running.remove(which % running.len());
                 let ended = if fails { Ended::Failed(Events::ALL) } else { Ended::Idle(Events::ALL) };
                 queue.end(&keys[at_index], ended, None, at(now));

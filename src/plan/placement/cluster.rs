@@ -74,6 +74,11 @@ impl ClusterInfo {
         })
     }
 
+    /// Without taints and not known to be lost: nothing about it can speak against it, but its labels.
+    pub fn is_quiet(&self) -> bool {
+        self.taints.is_empty() && self.not_ready_since.is_none()
+    }
+
     /// What differs between two states of one cluster.
     pub fn events_since(&self, before: &Self) -> Events {
         let mut events = Events::NONE;

@@ -29,8 +29,6 @@ pub struct Candidate {
     pub groups: Vec<usize>,
     /// Position among the present bindings, if it is bound.
     pub bound: Option<usize>,
-    /// Free replicas of each divided feed, in order of the feeds.
-    pub capacity: Vec<i64>,
     /// Weighted score.
     pub score: i64,
     /// Left out of the bindings after all.
@@ -47,8 +45,10 @@ pub struct Cycle {
     pub candidates: Vec<Candidate>,
     /// Desired replicas by feed index, of feeds that have replicas.
     pub desired: BTreeMap<usize, i64>,
-    /// Answers of predictors by cluster key: replicas of each divided feed, or why there are none.
-    pub answers: BTreeMap<Arc<str>, Result<Vec<i32>, String>>,
+    /// Answers of predictors, aligned with the candidates: replicas of each divided feed, or why there are none.
+    pub answers: Vec<Option<Result<Vec<i32>, String>>>,
+    /// Free replicas: by divided feed in order, then aligned with the candidates.
+    pub capacity: Vec<Vec<i64>>,
     /// Nothing is divided after all: each cluster gets the whole.
     pub no_replicas: bool,
     /// Not everything could be placed.
@@ -80,8 +80,7 @@ pub struct Placement {
 impl Placement {
     /// Whether a status says the same already.
     pub fn is_in(&self, previous: &Previous) -> bool {
-        let equal = Arc::ptr_eq(&self.bindings, &previous.bindings) || self.bindings == previous.bindings;
-        equal
+        same_bindings(&self.bindings, &previous.bindings)
             && previous.spec_hash == self.spec_hash
             && previous.replicas == self.replicas
             && usize::try_from(previous.desired_releases).unwrap_or(0) == self.bindings.len()
@@ -97,6 +96,11 @@ impl From<&Placement> for Previous {
             desired_releases: i32::try_from(placement.bindings.len()).unwrap_or(i32::MAX),
         }
     }
+}
+
+/// Whether two lists name the same clusters; names are shared, so that most comparisons look at pointers only.
+pub fn same_bindings(a: &Arc<[Arc<str>]>, b: &Arc<[Arc<str>]>) -> bool {
+    Arc::ptr_eq(a, b) || (a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| Arc::ptr_eq(a, b) || a == b))
 }
 
 /// What is to be done.
@@ -157,9 +161,10 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Clusters whose predictor is to be asked.
-    pub fn clusters(&self) -> impl Iterator<Item = &Arc<ClusterInfo>> {
-        self.cycle.candidates.iter().map(|candidate| &candidate.info).filter(|info| info.predictor.is_some())
+    /// Clusters whose predictor is to be asked, with the number under which to answer.
+    pub fn clusters(&self) -> impl Iterator<Item = (usize, &Arc<ClusterInfo>)> {
+        let infos = self.cycle.candidates.iter().map(|candidate| &candidate.info);
+        infos.enumerate().filter(|(_, info)| info.predictor.is_some())
     }
 
     /// Feeds to ask about, by index, in the order that answers must have.
@@ -173,8 +178,11 @@ impl Pending {
     }
 
     /// Notes the answer of one cluster: replicas of each feed of [`Pending::feeds`], or why there is none.
-    pub fn answer(&mut self, cluster: &Arc<ClusterInfo>, answer: Result<Vec<i32>, String>) {
-        self.cycle.answers.insert(Arc::clone(&cluster.key), answer);
+    pub fn answer(&mut self, number: usize, answer: Result<Vec<i32>, String>) {
+        self.cycle.answers.resize(self.cycle.candidates.len(), None);
+        if let Some(place) = self.cycle.answers.get_mut(number) {
+            *place = Some(answer);
+        }
     }
 }
 
@@ -194,7 +202,8 @@ pub fn begin(profile: &Profile, policy: &Arc<Policy>, snapshot: &Snapshot, reque
         policy: Arc::clone(policy),
         candidates: Vec::new(),
         desired: BTreeMap::new(),
-        answers: BTreeMap::new(),
+        answers: Vec::new(),
+        capacity: Vec::new(),
         no_replicas: false,
         short: false,
         warnings: Vec::new(),
@@ -202,6 +211,9 @@ pub fn begin(profile: &Profile, policy: &Arc<Policy>, snapshot: &Snapshot, reque
         wake: Events::SUBSCRIPTION,
     });
     if let Err(decision) = cycle.check(snapshot) {
+        return Begun::Settled(decision);
+    }
+    if let Some(decision) = cycle.copy_to_all(profile, snapshot) {
         return Begun::Settled(decision);
     }
     if let Err(decision) = cycle.select(profile, snapshot) {
@@ -282,6 +294,27 @@ impl Cycle {
             return Err(self.end(Outcome::Keep, Reason::NoClusters, text, Retry::OnEvent));
         }
         Ok(())
+    }
+
+    /// The short way for plain copies over one selector whose filters only speak about clusters that are not quiet: only
+    /// those are looked at, and without any of them the answer is the selector's own list. `None` when the long way is due.
+    fn copy_to_all(&mut self, profile: &Profile, snapshot: &Snapshot) -> Option<Ends> {
+        let subject = Arc::clone(&self.request.subject);
+        let [id] = subject.selectors.as_deref().ok()? else { return None };
+        let others = [Point::PreFilter, Point::Reserve, Point::Permit];
+        let plain = !subject.divides()
+            && !subject.spec.by_sub_group()
+            && profile.at(Point::Filter).iter().all(|enabled| enabled.plugin.passes_quiet())
+            && others.iter().all(|point| profile.at(*point).is_empty());
+        if !plain || !snapshot.loud(*id).is_empty() || snapshot.matches(*id).is_empty() {
+            return None;
+        }
+        let bindings = snapshot.keys(*id);
+        self.explain.selected = bindings.len();
+        self.explain.feasible = bindings.len();
+        let text = format!("bound to {} of {} clusters", bindings.len(), self.explain.clusters);
+        let placement = Placement { bindings, replicas: BTreeMap::new(), spec_hash: subject.spec_hash };
+        Some(self.end(Outcome::Bind(placement), Reason::Scheduled, text, Retry::Done))
     }
 
     /// Candidates and filters.
@@ -383,7 +416,6 @@ impl Cycle {
                 slot,
                 weight: weights.get(slot as usize).copied().unwrap_or(0),
                 groups: groups.remove(&slot).unwrap_or_default(),
-                capacity: Vec::new(),
                 score: 0,
                 dropped: false,
             });
@@ -468,13 +500,14 @@ impl Cycle {
         }
         let plugins = profile.at(Point::Predict);
         let feeds = self.desired.len();
+        let mut capacity = vec![vec![0i64; self.candidates.len()]; feeds];
         let mut failed = 0usize;
         for index in 0..self.candidates.len() {
-            let mut capacity: Option<Vec<i64>> = None;
+            let mut bound: Option<Vec<i64>> = None;
             let mut fault = None;
             for enabled in plugins {
                 match enabled.plugin.predict(self, state, index) {
-                    Ok(Some(bound)) => capacity = Some(capacity.map_or(bound.clone(), |have| lower(&have, &bound))),
+                    Ok(Some(more)) => bound = Some(bound.map_or(more.clone(), |have| lower(&have, &more))),
                     Ok(None) => {}
                     Err(status) => fault = Some((enabled, status)),
                 }
@@ -484,13 +517,14 @@ impl Cycle {
                 let info = Arc::clone(&self.candidates[index].info);
                 self.explain.reject(&info.key, enabled.plugin.name(), status.code, status.why.render(&info));
                 self.wake = self.wake | enabled.plugin.events();
-                capacity = None;
                 self.candidates[index].dropped = self.candidates[index].bound.is_none();
+                continue;
             }
-            let closed = taints::is_closed(&self.candidates[index].info, &self.request);
-            let mut capacity = if closed { Vec::new() } else { capacity.unwrap_or_default() };
-            capacity.resize(feeds, 0);
-            self.candidates[index].capacity = capacity;
+            if !taints::is_closed(&self.candidates[index].info, &self.request) {
+                for (row, free) in capacity.iter_mut().zip(bound.unwrap_or_default()) {
+                    row[index] = free;
+                }
+            }
         }
         let total = self.candidates.len();
         let tolerated = total * self.policy.percentage_of_clusters_to_tolerate.min(100) as usize / 100;
@@ -502,8 +536,23 @@ impl Cycle {
         if failed > 0 {
             self.warn(Reason::PredictorUnavailable, format!("{failed} of {total} clusters could not say what they can take"));
         }
-        self.candidates.retain(|candidate| !candidate.dropped);
+        self.capacity = capacity;
+        if failed > 0 {
+            let keep: Vec<bool> = self.candidates.iter().map(|candidate| !candidate.dropped).collect();
+            self.retain(&keep);
+        }
         Ok(())
+    }
+
+    /// Keeps only these candidates, with all that is aligned with them.
+    fn retain(&mut self, keep: &[bool]) {
+        fn pick<T>(list: &mut Vec<T>, keep: &[bool]) {
+            let mut keep = keep.iter().copied();
+            list.retain(|_| keep.next().unwrap_or(false));
+        }
+        pick(&mut self.candidates, keep);
+        self.capacity.iter_mut().for_each(|row| pick(row, keep));
+        self.answers.clear();
     }
 
     fn rank(&mut self, profile: &Profile, state: &mut CycleState) {
@@ -541,8 +590,7 @@ impl Cycle {
                 taken: taken[*index],
             })
             .collect();
-        let mut taken = taken.into_iter();
-        self.candidates.retain(|_| taken.next().unwrap_or(false));
+        self.retain(&taken);
     }
 
     fn assign(&mut self, profile: &Profile, state: &mut CycleState) -> Result<Shares, Ends> {
@@ -601,14 +649,14 @@ impl Cycle {
 
     fn explain_division(&mut self, feed: usize, key: &str, shares: &[i64]) {
         let at = self.desired.keys().position(|have| *have == feed).unwrap_or(0);
-        let row = |(candidate, share): (&Candidate, &i64)| DivisionRow {
+        let row = |(index, (candidate, share)): (usize, (&Candidate, &i64))| DivisionRow {
             cluster: candidate.info.key.to_string(),
             weight: candidate.weight,
-            capacity: candidate.capacity.get(at).copied().unwrap_or(0),
+            capacity: self.capacity.get(at).and_then(|row| row.get(index)).copied().unwrap_or(0),
             before: candidate.bound.map_or(0, |binding| self.request.previous_share(feed, binding)),
             now: *share,
         };
-        let rows = self.candidates.iter().zip(shares).take(ROWS_MAX).map(row).collect();
+        let rows = self.candidates.iter().zip(shares).take(ROWS_MAX).enumerate().map(row).collect();
         let desired = self.desired.get(&feed).copied().unwrap_or(0);
         self.explain.division.push(Division { feed: key.to_owned(), desired, placed: shares.iter().sum(), rows });
     }
@@ -671,15 +719,20 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Position of a key; keys must be asked for in ascending order.
-    fn find(&mut self, key: &str) -> Option<usize> {
+    fn find(&mut self, key: &Arc<str>) -> Option<usize> {
         match self.bound {
             Bound::Sorted(list) => {
-                while self.at < list.len() && &*list[self.at] < key {
+                // Mostly the very next one, and the very same text.
+                if list.get(self.at).is_some_and(|have| Arc::ptr_eq(have, key)) {
+                    self.at += 1;
+                    return Some(self.at - 1);
+                }
+                while self.at < list.len() && *list[self.at] < **key {
                     self.at += 1;
                 }
-                (list.get(self.at).is_some_and(|have| **have == *key)).then_some(self.at)
+                (list.get(self.at).is_some_and(|have| **have == **key)).then_some(self.at)
             }
-            Bound::Indexed(index) => index.get(key).copied(),
+            Bound::Indexed(index) => index.get(&**key).copied(),
         }
     }
 }

@@ -21,7 +21,7 @@ mod tests;
 pub use admit::{Admission, admit};
 pub use cluster::ClusterInfo;
 pub use config::{Config, ConfigError, Framework};
-pub use cycle::{Begun, Decision, Outcome, Pending, Placement, Retry, begin, finish};
+pub use cycle::{Begun, Decision, Outcome, Pending, Placement, Retry, begin, finish, same_bindings};
 pub use events::Events;
 pub use explain::Explain;
 pub use policy::Policy;

@@ -4,7 +4,7 @@
 //! are parsed once and shared by all Subscriptions that use the same one.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use api::selector::Selector;
 
@@ -23,6 +23,36 @@ struct Entry {
     users: usize,
     /// Slots of the clusters that match, ordered by key.
     matches: Vec<Slot>,
+    /// Those of them that are not quiet: with taints, or not ready.
+    loud: Vec<Slot>,
+    /// Keys of the matches, made when first asked for.
+    keys: OnceLock<Arc<[Arc<str>]>>,
+}
+
+impl Entry {
+    fn join(&mut self, clusters: &[Option<Arc<ClusterInfo>>], slot: Slot, cluster: &ClusterInfo) {
+        insert(&mut self.matches, clusters, slot, &cluster.key);
+        self.keys = OnceLock::new();
+        self.hear(slot, cluster.is_quiet());
+    }
+
+    fn leave(&mut self, slot: Slot) -> bool {
+        let before = self.matches.len();
+        self.matches.retain(|have| *have != slot);
+        self.loud.retain(|have| *have != slot);
+        let left = self.matches.len() != before;
+        if left {
+            self.keys = OnceLock::new();
+        }
+        left
+    }
+
+    fn hear(&mut self, slot: Slot, quiet: bool) {
+        self.loud.retain(|have| *have != slot);
+        if !quiet {
+            self.loud.push(slot);
+        }
+    }
 }
 
 /// What a change of a cluster was, and whom it concerns.
@@ -82,14 +112,18 @@ impl Snapshot {
     }
 
     /// Adds or replaces a cluster; `None` when nothing that counts has changed.
-    pub fn upsert(&mut self, cluster: ClusterInfo) -> Option<ClusterChange> {
+    pub fn upsert(&mut self, mut cluster: ClusterInfo) -> Option<ClusterChange> {
+        if let Some((key, _)) = self.by_key.get_key_value(&cluster.key) {
+            // One text per cluster, so that bindings compare by pointer.
+            cluster.key = Arc::clone(key);
+        }
         let cluster = Arc::new(cluster);
         let Some(slot) = self.slot(&cluster.key) else {
             let slot = self.take_slot(Arc::clone(&cluster));
             let mut change = ClusterChange { events: Events::ADDED, selectors: Vec::new() };
             self.for_each_entry(|clusters, id, entry| {
                 if entry.selector.matches(&cluster.labels) {
-                    insert(&mut entry.matches, clusters, slot, &cluster.key);
+                    entry.join(clusters, slot, &cluster);
                     change.selectors.push(id);
                 }
             });
@@ -105,9 +139,10 @@ impl Snapshot {
             let was = entry.selector.matches(&before.labels);
             let is = if relabelled { entry.selector.matches(&cluster.labels) } else { was };
             match (was, is) {
-                (false, true) => insert(&mut entry.matches, clusters, slot, &cluster.key),
-                (true, false) => entry.matches.retain(|have| *have != slot),
-                _ => {}
+                (false, true) => entry.join(clusters, slot, &cluster),
+                (true, false) => _ = entry.leave(slot),
+                (true, true) => entry.hear(slot, cluster.is_quiet()),
+                (false, false) => {}
             }
             if was || is {
                 change.selectors.push(id);
@@ -121,9 +156,7 @@ impl Snapshot {
         let slot = self.by_key.remove(key)?;
         let mut change = ClusterChange { events: Events::REMOVED, selectors: Vec::new() };
         self.for_each_entry(|_, id, entry| {
-            let before = entry.matches.len();
-            entry.matches.retain(|have| *have != slot);
-            if entry.matches.len() != before {
+            if entry.leave(slot) {
                 change.selectors.push(id);
             }
         });
@@ -140,10 +173,16 @@ impl Snapshot {
             }
             return id;
         }
-        let matches = self.by_key.values().copied().filter(|slot| {
-            self.cluster(*slot).is_some_and(|cluster| selector.matches(&cluster.labels))
-        });
-        let entry = Entry { selector: selector.clone(), users: 1, matches: matches.collect() };
+        let (mut matches, mut loud) = (Vec::new(), Vec::new());
+        for slot in self.by_key.values() {
+            if let Some(cluster) = self.cluster(*slot).filter(|cluster| selector.matches(&cluster.labels)) {
+                matches.push(*slot);
+                if !cluster.is_quiet() {
+                    loud.push(*slot);
+                }
+            }
+        }
+        let entry = Entry { selector: selector.clone(), users: 1, matches, loud, keys: OnceLock::new() };
         let id = match self.free_entries.pop() {
             Some(index) => {
                 self.entries[index as usize] = Some(entry);
@@ -174,6 +213,21 @@ impl Snapshot {
     pub fn matches(&self, id: SelectorId) -> &[Slot] {
         match self.entries.get(id.0 as usize) {
             Some(Some(entry)) => &entry.matches,
+            _ => &[],
+        }
+    }
+
+    /// Keys of the clusters that a selector matches, in order; the same list until a cluster joins or leaves it.
+    pub fn keys(&self, id: SelectorId) -> Arc<[Arc<str>]> {
+        let Some(Some(entry)) = self.entries.get(id.0 as usize) else { return Arc::new([]) };
+        let key = |slot: &Slot| self.cluster(*slot).map(|cluster| Arc::clone(&cluster.key));
+        Arc::clone(entry.keys.get_or_init(|| entry.matches.iter().filter_map(key).collect()))
+    }
+
+    /// Those of a selector's clusters that have taints or do not report; the others pass all usual filters.
+    pub fn loud(&self, id: SelectorId) -> &[Slot] {
+        match self.entries.get(id.0 as usize) {
+            Some(Some(entry)) => &entry.loud,
             _ => &[],
         }
     }

@@ -107,11 +107,11 @@ impl World {
             match begin(&profile, &self.framework.policy, &self.snapshot, request) {
                 Begun::Settled(decision) => *decision,
                 Begun::Asks(mut pending) => {
-                    let clusters: Vec<_> = pending.clusters().cloned().collect();
-                    for cluster in clusters {
-                        let free = self.free.get(&*cluster.key).cloned().unwrap_or_else(|| Err("no such predictor".to_owned()));
+                    let clusters: Vec<_> = pending.clusters().map(|(number, info)| (number, info.key.to_string())).collect();
+                    for (number, key) in clusters {
+                        let free = self.free.get(&key).cloned().unwrap_or_else(|| Err("no such predictor".to_owned()));
                         let feeds = pending.feeds().len();
-                        pending.answer(&cluster, free.map(|free| vec![free; feeds]));
+                        pending.answer(number, free.map(|free| vec![free; feeds]));
                     }
                     *finish(&profile, pending)
                 }

@@ -55,8 +55,9 @@ impl Plugin for DynamicAssigner {
         let mut missing = Vec::new();
         for (at, (feed, desired)) in cycle.desired.iter().enumerate() {
             let current = current_shares(cycle, *feed, &room.usable);
-            let capacity: Vec<i64> = cycle.candidates.iter().map(|c| c.capacity.get(at).copied().unwrap_or(0)).collect();
-            let share = room.divide(*desired, &current, &capacity, &dynamic, plain);
+            let none = Vec::new();
+            let capacity = cycle.capacity.get(at).unwrap_or(&none);
+            let share = room.divide(*desired, &current, capacity, &dynamic, plain);
             let placed: i64 = share.iter().sum();
             if placed < *desired {
                 missing.push(format!("{} of {desired} replicas of {}", desired - placed, cycle.request.subject.feed_keys[*feed]));
@@ -124,9 +125,14 @@ impl<'a> Room<'a> {
             let total = |binding: usize| cycle.desired.keys().map(|feed| cycle.request.previous_share(*feed, binding)).sum();
             cycle.candidates.iter().map(|candidate| candidate.bound.map_or(0, total)).collect()
         };
-        let free: Vec<i64> = cycle.candidates.iter().map(|candidate| candidate.capacity.iter().sum()).collect();
+        let free: Vec<i64> = (0..count).map(|index| cycle.capacity.iter().map(|row| row[index]).sum()).collect();
         let mut order: Vec<usize> = (0..count).filter(|index| free[*index] > 0 || present[*index] > 0).collect();
-        order.sort_by_key(|index| (present[*index] == 0, -preference[*index], -free[*index], *index));
+        let ranked = dynamic.strategy == DividingStrategy::Binpack
+            || (!plain && (dynamic.max_clusters.is_some() || dynamic.min_clusters.is_some()));
+        if !ranked {
+            return Self { infos, usable, preference, order };
+        }
+        order.sort_by_cached_key(|index| (present[*index] == 0, -preference[*index], -free[*index], *index));
         if let Some(most) = dynamic.max_clusters.filter(|_| !plain) {
             let most = usize::try_from(most).unwrap_or(0).max(1);
             for index in order.iter().skip(most) {
@@ -215,18 +221,21 @@ impl<'a> Room<'a> {
             out[index] = take;
             rest -= take;
         }
-        while rest > 0 && !fresh.is_empty() {
-            let best = self.preference[fresh[0]];
-            let liked = |index: &&usize| self.preference[**index] == best;
-            let whole = fresh.iter().filter(liked).filter(|index| capacity[**index] >= rest).min_by_key(|index| capacity[**index]);
-            let next = whole.copied().unwrap_or_else(|| {
-                let largest = |index: &&usize| (capacity[**index], std::cmp::Reverse(**index));
-                fresh.iter().filter(liked).max_by_key(largest).copied().unwrap_or(fresh[0])
-            });
+        fresh.sort_by_key(|index| (-self.preference[*index], -capacity[*index], *index));
+        for (at, index) in fresh.iter().enumerate() {
+            if rest == 0 {
+                break;
+            }
+            let mut next = *index;
+            if capacity[next] >= rest {
+                // This one takes all that is left; the smallest equally liked one that does is the better place.
+                let same = fresh[at..].iter().take_while(|other| self.preference[**other] == self.preference[*index]);
+                let fits = same.filter(|other| capacity[**other] >= rest);
+                next = fits.min_by_key(|other| (capacity[**other], **other)).copied().unwrap_or(next);
+            }
             let take = rest.min(capacity[next]);
-            out[next] = take;
+            out[next] += take;
             rest -= take;
-            fresh.retain(|index| *index != next);
         }
         out
     }

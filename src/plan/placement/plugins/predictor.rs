@@ -24,11 +24,10 @@ impl Plugin for Predictor {
     }
 
     fn predict(&self, cycle: &Cycle, _: &CycleState, candidate: usize) -> Result<Option<Vec<i64>>, Status> {
-        let candidate = &cycle.candidates[candidate];
-        if candidate.info.predictor.is_none() {
+        if cycle.candidates[candidate].info.predictor.is_none() {
             return Err(Status::new(Code::Unschedulable, "has no predictor"));
         }
-        match cycle.answers.get(&*candidate.info.key) {
+        match cycle.answers.get(candidate).and_then(Option::as_ref) {
             Some(Ok(replicas)) => Ok(Some(replicas.iter().map(|replicas| i64::from((*replicas).max(0))).collect())),
             Some(Err(text)) => Err(Status::new(Code::Error, text.clone())),
             None => Err(Status::new(Code::Error, "predictor was not asked")),

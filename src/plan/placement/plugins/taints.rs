@@ -29,6 +29,10 @@ impl Plugin for TaintToleration {
         Events::TAINTS | Events::READY | Events::ADDED
     }
 
+    fn passes_quiet(&self) -> bool {
+        true
+    }
+
     /// The first taint that is not tolerated rejects. What is bound stays under NoSchedule (unless the policy says
     /// otherwise) and leaves under NoExecute, after the seconds that its tolerations give.
     fn filter(&self, cycle: &Cycle, _: &CycleState, candidate: usize) -> Status {
