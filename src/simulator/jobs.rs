@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use apiserver::controllers::kinds::{JOB, POD};
-use apiserver::controllers::{Call, CallError, Change, Controller, Delete, Key, Turn, World};
+use apiserver::controllers::{Call, Change, Controller, Delete, Key, Turn, World};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{json, Value};
 
@@ -105,10 +105,6 @@ impl Controller for Jobs {
         sync.run();
         sync.turn
     }
-
-    fn failed(&self, _: &Key, _: &CallError, _: &World<'_>) -> Turn {
-        Turn::default()
-    }
 }
 
 /// Takes the finalizer off a pod.
@@ -152,12 +148,11 @@ impl Sync<'_> {
         let completions = int(self.job, &["spec", "completions"]);
         let limit = int(self.job, &["spec", "backoffLimit"]).unwrap_or(6);
         let deadline = int(self.job, &["spec", "activeDeadlineSeconds"]).map(SignedDuration::from_secs);
-        if let (Some(deadline), Some(started)) = (deadline, started)
-            && !suspended
-        {
-            self.turn.again_at(started + deadline, now);
+        let end = deadline.zip(started).map(|(deadline, started)| started + deadline).filter(|_| !suspended);
+        let overdue = end.is_some_and(|end| end <= now);
+        if let Some(end) = end.filter(|_| !overdue) {
+            self.turn.again_at(end, now);
         }
-        let overdue = deadline.zip(started).is_some_and(|(deadline, started)| started + deadline <= now) && !suspended;
         let verdict = if losses > limit {
             Some(("FailureTarget", "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"))
         } else if overdue {

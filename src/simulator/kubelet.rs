@@ -84,6 +84,11 @@ impl Controller for Kubelet {
             if int(&pod, &["metadata", "deletionGracePeriodSeconds"]) != Some(0)
                 && self.passed(&pod, self.options.stop_delay, world.now, &mut turn)
             {
+                // Whoever holds the pod by a finalizer wants to know how it ended.
+                if !list(&pod, &["metadata", "finalizers"]).is_empty() && !crate::pods::ended(&pod) && !node.is_empty() {
+                    turn.call(Call::status(&POD, &pod, killed(&pod, world.now)));
+                    turn.then();
+                }
                 turn.call(Call::delete(&POD, &pod, Delete::Background).grace(0));
             }
             return turn;
@@ -208,6 +213,18 @@ fn containers(pod: &Value, field: &str, state: &Value, ready: bool, started: boo
             })
         })
         .collect()
+}
+
+/// The status of a pod that was stopped before its end.
+fn killed(pod: &Value, now: Timestamp) -> Value {
+    let mut status = pod.get("status").cloned().unwrap_or_else(|| json!({}));
+    let state = json!({"terminated": {
+        "exitCode": 137, "reason": "Error", "startedAt": text(&status, &["startTime"]), "finishedAt": second(now),
+    }});
+    status["phase"] = json!("Failed");
+    status["conditions"] = conditions(pod, now, Err("stopped"), true);
+    status["containerStatuses"] = containers(pod, "containers", &state, false, false);
+    status
 }
 
 impl Kubelet {

@@ -12,6 +12,7 @@ mod jobs;
 mod kubelet;
 mod nodes;
 mod pods;
+mod remote;
 mod replica_sets;
 mod revisions;
 mod schedule;
@@ -34,6 +35,7 @@ pub use deployments::Deployments;
 pub use jobs::{FinishedJobs, Jobs};
 pub use kubelet::{Kubelet, EXIT_CODE, FAIL, RUN_SECONDS};
 pub use nodes::Nodes;
+pub use remote::run;
 pub use replica_sets::ReplicaSets;
 pub use stateful_sets::StatefulSets;
 

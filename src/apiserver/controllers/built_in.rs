@@ -9,13 +9,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::accounts::Accounts;
 use super::bootstrap::{InfoSigner, TokenCleaner};
-use super::certificates::Certificates;
+use super::certificates::{Certificates, SigningAdmission};
+use super::disruption::Disruption;
 use super::endpoints::{Endpoints, Mirror};
 use super::garbage::Garbage;
 use super::kinds::CUSTOM_RESOURCE_DEFINITION;
-use super::local::{Local, StoreFeed};
+use super::local::{Local, Stored, StoreFeed};
 use super::namespaces::Namespaces;
+use super::quota::{QuotaAdmission, Quotas};
 use super::roles::Roles;
+use super::storage::{Binder, Protection, StorageAdmission};
 use super::tokens::Tokens;
 use super::{Controller, runner};
 use crate::ApiServer;
@@ -52,6 +55,10 @@ pub fn built_in(pki: Option<&Arc<Pki>>) -> Vec<Box<dyn Controller>> {
         Box::new(Roles),
         Box::new(Endpoints),
         Box::new(Mirror),
+        Box::new(Quotas),
+        Box::new(Disruption),
+        Box::new(Protection),
+        Box::new(Binder),
     ];
     if let Some(pki) = pki {
         all.push(Box::new(Tokens::new(pki.service_account_issuer(), root_ca)));
@@ -62,8 +69,17 @@ pub fn built_in(pki: Option<&Arc<Pki>>) -> Vec<Box<dyn Controller>> {
     all
 }
 
-/// Runs controllers over a server in this process until shutdown.
+/// Hangs the admission that belongs to the controllers into a server: signing requests, guards of
+/// storage objects, quotas.
+fn admit(server: &ApiServer) {
+    server.admit(Arc::new(SigningAdmission));
+    server.admit(Arc::new(StorageAdmission));
+    server.admit(Arc::new(QuotaAdmission::new(Stored(server.store().clone()))));
+}
+
+/// Runs controllers over a server in this process until shutdown, with the admission that belongs to them.
 pub async fn run_local(server: ApiServer, controllers: Vec<Box<dyn Controller>>, shutdown: CancellationToken) {
+    admit(&server);
     let feed = StoreFeed::new(server.store().clone());
     runner::run(Arc::new(Local::new(server)), feed, controllers, shutdown).await;
 }

@@ -7,8 +7,10 @@ use serde_json::{json, Value};
 
 use super::kinds::SIGNING_REQUEST;
 use super::{Call, Change, Controller, Delete, Key, Turn, World};
+use crate::admission::{Admission, Operation, Request};
 use crate::auth::signer::{self, Outcome};
 use crate::auth::{at, text, Pki};
+use crate::status::ApiError;
 
 /// How long requests stay: without a decision, and after a decision.
 const PENDING: SignedDuration = SignedDuration::from_hours(24);
@@ -80,5 +82,42 @@ impl Controller for Certificates {
             },
         }
         turn
+    }
+}
+
+/// Notes who asks for a certificate, and lets only those decide and sign who may.
+#[derive(Debug, Default)]
+pub struct SigningAdmission;
+
+fn ours(request: &Request<'_>) -> bool {
+    request.resource.group == SIGNING_REQUEST.group && request.resource.plural == SIGNING_REQUEST.plural
+}
+
+impl Admission for SigningAdmission {
+    fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), ApiError> {
+        if ours(request) && request.operation == Operation::Create && request.subresource.is_empty() {
+            signer::stamp(object, request.who);
+        }
+        Ok(())
+    }
+
+    fn validate(&self, request: &Request<'_>, object: &Value) -> Result<Vec<String>, ApiError> {
+        if !ours(request) {
+            return Ok(Vec::new());
+        }
+        let refuse = |why: String| ApiError::forbidden(&request.resource.group, &request.resource.plural, request.name, &why);
+        let signer_name = text(object, &["spec", "signerName"]);
+        let changed = |path: &[&str]| request.old.is_none_or(|old| at(old, path) != at(object, path));
+        let verb = match (request.operation, request.subresource) {
+            (Operation::Create, "") => return signer::restricted_subject(object).map(|()| Vec::new()).map_err(refuse),
+            (Operation::Update, "approval") if changed(&["status", "conditions"]) => "approve",
+            (Operation::Update, "status") if changed(&["status", "certificate"]) => "sign",
+            _ => return Ok(Vec::new()),
+        };
+        let guard = request.core.guard.read().clone();
+        match guard {
+            Some(guard) => signer::permitted(&guard.authorizer, request.who, verb, signer_name).map(|()| Vec::new()).map_err(refuse),
+            None => Ok(Vec::new()),
+        }
     }
 }

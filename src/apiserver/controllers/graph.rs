@@ -33,8 +33,8 @@ pub struct Graph {
     dependents: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Uid of each object by its key, so that a new object of an old name replaces it.
     uids: BTreeMap<Key, Arc<str>>,
-    /// Uids of the objects of each namespace.
-    spaces: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Uids of the objects by namespace (empty at the cluster scope) and plural.
+    spaces: BTreeMap<(Arc<str>, Arc<str>), BTreeSet<Arc<str>>>,
     /// Uids of the objects of a namespace that have no managing owner, by plural and namespace.
     strays: BTreeMap<(Arc<str>, Arc<str>), BTreeSet<Arc<str>>>,
     /// Shared texts: groups, kinds and namespaces repeat in every object.
@@ -77,9 +77,7 @@ impl Graph {
             touched.push(owner);
         }
         self.uids.insert(node.key.clone(), uid.clone());
-        if !node.key.namespace.is_empty() {
-            self.spaces.entry(node.key.namespace.clone()).or_default().insert(uid.clone());
-        }
+        self.spaces.entry((node.key.namespace.clone(), node.key.plural.clone())).or_default().insert(uid.clone());
         self.nodes.insert(uid, node);
         touched
     }
@@ -109,10 +107,11 @@ impl Graph {
         let Some(node) = self.nodes.remove(uid) else { return };
         self.uids.remove(&node.key);
         self.stray(uid, &node.key, false);
-        if let Some(space) = self.spaces.get_mut(&node.key.namespace) {
+        let place = (node.key.namespace.clone(), node.key.plural.clone());
+        if let Some(space) = self.spaces.get_mut(&place) {
             space.remove(uid);
             if space.is_empty() {
-                self.spaces.remove(&node.key.namespace);
+                self.spaces.remove(&place);
             }
         }
         self.unlink(uid, &node.owners, touched);
@@ -159,7 +158,13 @@ impl Graph {
 
     /// The objects of a namespace, with their uids.
     pub fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = (&Arc<str>, &Node)> {
-        self.spaces.get(namespace).into_iter().flatten().filter_map(|uid| self.nodes.get_key_value(uid))
+        let start: (Arc<str>, Arc<str>) = (namespace.into(), "".into());
+        let name = start.0.clone();
+        self.spaces
+            .range(start..)
+            .take_while(move |((space, _), _)| *space == name)
+            .flat_map(|(_, uids)| uids)
+            .filter_map(|uid| self.nodes.get_key_value(uid))
     }
 
     /// The objects of a kind in a namespace that no owner manages.
@@ -168,9 +173,10 @@ impl Graph {
         self.strays.get(&place).into_iter().flatten().filter_map(|uid| self.nodes.get(uid)).filter(|node| node.key.is(kind))
     }
 
-    /// The objects of a kind in a namespace.
+    /// The objects of a kind in a namespace (empty at the cluster scope).
     pub fn of_kind<'a>(&'a self, kind: &'a Kind, namespace: &str) -> impl Iterator<Item = &'a Node> {
-        self.in_namespace(namespace).map(|(_, node)| node).filter(|node| node.key.is(kind))
+        let place: (Arc<str>, Arc<str>) = (namespace.into(), kind.plural.into());
+        self.spaces.get(&place).into_iter().flatten().filter_map(|uid| self.nodes.get(uid)).filter(|node| node.key.is(kind))
     }
 
     /// Every object, with its uid.

@@ -9,15 +9,22 @@ pub mod bootstrap;
 pub mod built_in;
 pub mod call;
 pub mod certificates;
+pub mod disruption;
 pub mod endpoints;
 pub mod garbage;
 pub mod graph;
 pub mod kinds;
 pub mod local;
 pub mod namespaces;
+pub mod quota;
 pub mod roles;
 pub mod runner;
+pub mod storage;
 pub mod tokens;
+mod usage;
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

@@ -40,9 +40,7 @@ impl Controller for Tokens {
         } else if change.key.is(&SERVICE_ACCOUNT) {
             // Secrets may be there before their account, and must not outlive it.
             let namespace = &change.key.namespace;
-            wake.extend(
-                world.graph.in_namespace(namespace).filter(|(_, node)| node.key.is(&SECRET)).map(|(_, node)| node.key.clone()),
-            );
+            wake.extend(world.graph.of_kind(&SECRET, namespace).map(|node| node.key.clone()));
         }
     }
 

@@ -1,5 +1,7 @@
 //! Whole children in process: what users create turns into what real controllers would have made of it.
 
+mod model;
+
 use std::time::Duration;
 
 use apiserver::controllers::{built_in, run_local};
