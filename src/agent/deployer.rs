@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::session::Session;
 
 /// ServiceAccount in the child.
-const ACCOUNT: &str = api::known::secret::APP_DEPLOYER;
+const ACCOUNT: &str = api::known::service_account::APP_DEPLOYER;
 /// Between two looks at whether the token is still what was uploaded.
 const LOOK: Duration = Duration::from_secs(600);
 /// Between two tries while the child has not made the token.

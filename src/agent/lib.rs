@@ -13,6 +13,9 @@ mod session;
 mod sync;
 mod tunnel;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use engine::{CancellationToken, Clock, Elector, LeaseOptions, RealClock, Registry};

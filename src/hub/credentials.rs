@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use k8s_openapi::api::core::v1::Secret;
 
 /// The Secret in a cluster's dedicated namespace by which the parent may act in the child.
-pub(crate) const DEPLOYER_SECRET: &str = "child-cluster-deployer";
+pub(crate) const DEPLOYER_SECRET: &str = api::known::secret::CHILD_DEPLOYER;
 
 /// A client certificate and its key, both PEM.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,1 +1,4 @@
-//! Bench: builders, model world, fake clock, hermetic git, in-process API server client, wait_for, golden helper.
+//! Bench: replay of recorded answers, in-process stages, hermetic git, golden helper. For tests and measurements only.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr, reason = "a bench fails loudly")]
+
+pub mod replay;

@@ -15,3 +15,9 @@ pub use stream::Stream;
 pub use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 pub use tokio_tungstenite::WebSocketStream;
 pub use wire::{Limits, Target};
+
+/// SHA-1, which the WebSocket handshake is made of (RFC 6455); not for anything else.
+pub fn sha1(bytes: &[u8]) -> [u8; 20] {
+    use sha1::Digest as _;
+    sha1::Sha1::digest(bytes).into()
+}

@@ -1,0 +1,166 @@
+//! The arguments as they are typed.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+/// Drives a fleet of Kubernetes clusters from Git
+#[derive(Debug, Parser)]
+#[command(name = "anabranch", version, about, disable_help_subcommand = true, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How to log.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LogArgs {
+    /// Log filter, such as `info` or `warn,source=debug`
+    #[arg(long, global = true, env = "ANABRANCH_LOG", default_value = "warn", value_name = "FILTER")]
+    pub(crate) log_filter: String,
+    /// Log format
+    #[arg(long, global = true, env = "ANABRANCH_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show it all on this machine: parent, three child clusters, Git in between
+    Demo(DemoArgs),
+    /// Run parent, hub, scheduler, controllers and source controller in one process
+    Up(UpArgs),
+    /// Join a child cluster and keep it in sync
+    Agent(AgentArgs),
+    /// Run the scheduler against a parent
+    Scheduler(PartArgs),
+    /// Run the controllers against a parent
+    Controllers(PartArgs),
+    /// Run the source controller against a parent
+    Source(PartArgs),
+    /// Print the version
+    Version,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DemoArgs {
+    /// Exit when everything is healthy instead of staying up
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// With --once: give up after this time
+    #[arg(long, default_value = "60s", value_parser = duration, value_name = "DURATION")]
+    pub(crate) timeout: Duration,
+    /// Where all state lives
+    #[arg(long, default_value = "anabranch-demo", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Repository to begin with; the built-in example when left out
+    #[arg(long, value_name = "DIR")]
+    pub(crate) examples: Option<PathBuf>,
+    /// Address of the parent's API server; port 0 picks a free one
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// Worker threads; all cores when left out
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct UpArgs {
+    /// Configuration file
+    #[arg(long, short, default_value = "anabranch.yaml", value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Check the configuration and exit
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AgentArgs {
+    /// URL of the parent's API server
+    #[arg(long, env = "ANABRANCH_PARENT", value_name = "URL")]
+    pub(crate) parent: String,
+    /// Bootstrap token, `id.secret`
+    #[arg(long, env = "ANABRANCH_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    pub(crate) token: String,
+    /// PEM file with the CA of the parent; read from its cluster-info when left out
+    #[arg(long, value_name = "FILE")]
+    pub(crate) parent_ca: Option<PathBuf>,
+    /// Kubeconfig of the child; the Pod's ServiceAccount when left out
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Name of the cluster
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Wanted dedicated namespace in the parent
+    #[arg(long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// Labels of the cluster, `key=value`
+    #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE")]
+    pub(crate) labels: Vec<String>,
+    /// Who applies: the agent from its branch (pull), the hub (push), or either (dual)
+    #[arg(long, default_value = "pull", value_name = "MODE")]
+    pub(crate) sync_mode: Mode,
+    /// Where fetched objects are kept
+    #[arg(long, default_value = "anabranch-agent", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// Address for health and metrics
+    #[arg(long, default_value = "127.0.0.1:10650", value_name = "ADDRESS")]
+    pub(crate) admin: SocketAddr,
+    /// Worker threads
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Mode {
+    /// The agent applies from its branch
+    Pull,
+    /// The hub applies through the tunnel
+    Push,
+    /// The hub applies when it can, else the agent
+    Dual,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PartArgs {
+    /// Kubeconfig of the parent; the Pod's ServiceAccount when left out
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Address for health and metrics
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    pub(crate) admin: SocketAddr,
+    /// Where Git mirrors are kept (source, controllers)
+    #[arg(long, default_value = "anabranch-data", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// Run without leader election
+    #[arg(long)]
+    pub(crate) no_leader_election: bool,
+    /// Address for the hub's API (hub)
+    #[arg(long, default_value = "0.0.0.0:8443", value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+}
+
+/// `500ms`, `30s`, `5m`, `2h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (count, unit) = text.split_at(split);
+    let count: u64 = count.parse().map_err(|_| format!("`{text}` is no duration; write for example 30s, 5m or 500ms"))?;
+    match unit {
+        "ms" => Ok(Duration::from_millis(count)),
+        "s" | "" => Ok(Duration::from_secs(count)),
+        "m" => Ok(Duration::from_secs(count * 60)),
+        "h" => Ok(Duration::from_secs(count * 3600)),
+        _ => Err(format!("`{text}` is no duration; write for example 30s, 5m or 500ms")),
+    }
+}

@@ -1,0 +1,161 @@
+//! The parts, each alone against a parent: hub, scheduler, controllers, source.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use engine::{CancellationToken, Tasks};
+use kube::Client;
+
+use crate::args::PartArgs;
+use crate::exit::say;
+
+/// An API server as its kubeconfig describes it.
+pub(crate) struct Reached {
+    /// A client.
+    pub(crate) client: Client,
+    /// Its URL.
+    pub(crate) url: String,
+}
+
+/// The server of a kubeconfig, or the one the Pod runs in.
+pub(crate) async fn child_of(kubeconfig: Option<&Path>) -> Result<Reached> {
+    cluster::client::install_tls_provider();
+    let config = match kubeconfig {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).with_context(|| format!("read the kubeconfig {}", path.display()))?;
+            let parsed = kube::config::Kubeconfig::from_yaml(&text).with_context(|| format!("read the kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(parsed, &kube::config::KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("use the kubeconfig {}", path.display()))?
+        }
+        None => kube::Config::incluster().context("find an API server: no --kubeconfig, and this is no Pod")?,
+    };
+    let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    let client = Client::try_from(config).with_context(|| format!("make a client for {url}"))?;
+    Ok(Reached { client, url })
+}
+
+/// Opens the side door of a part.
+pub(crate) async fn open_door(door: admin::Door, address: SocketAddr, filter: Option<admin::LogFilter>, tasks: &Tasks) -> Result<()> {
+    if let Some(filter) = filter {
+        door.log_filter(filter);
+    }
+    let token = tasks.token().clone();
+    let (bound, serve) = door.open(address, async move { token.cancelled().await }).await?;
+    say(&format!("health and metrics at http://{bound}"));
+    tasks.spawn("admin", serve);
+    Ok(())
+}
+
+/// Runs a part until it ends or the process is told to stop.
+pub(crate) async fn finish<E>(part: impl Future<Output = Result<(), E>>, shutdown: &CancellationToken, tasks: &Tasks) -> Result<ExitCode>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let stop = async {
+        let mut terminate = match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(signal) => signal,
+            Err(_) => return std::future::pending().await,
+        };
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    tokio::pin!(part);
+    let ended = tokio::select! {
+        ended = &mut part => ended,
+        () = stop => {
+            shutdown.cancel();
+            tokio::time::timeout(Duration::from_secs(10), part).await.unwrap_or(Ok(()))
+        }
+    };
+    tasks.stop(Duration::from_secs(5)).await;
+    ended?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Part {
+    client: Client,
+    shutdown: CancellationToken,
+    tasks: Tasks,
+}
+
+async fn part(args: &PartArgs, filter: Option<admin::LogFilter>, metrics: &engine::Registry) -> Result<Part> {
+    let shutdown = CancellationToken::new();
+    let tasks = Tasks::new(&shutdown);
+    let reached = child_of(args.kubeconfig.as_deref()).await?;
+    let door = admin::Door::default();
+    let registry = metrics.clone();
+    door.metrics(move || registry.render());
+    open_door(door, args.admin, filter, &tasks).await?;
+    Ok(Part { client: reached.client, shutdown, tasks })
+}
+
+/// Who this process is in leader elections.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}_{:016x}", host.trim(), rand::random::<u64>())
+}
+
+/// Runs `lead` while this process holds the component's Lease.
+async fn elected<F, Fut>(args: &PartArgs, part: &Part, component: &str, lead: F)
+where
+    F: Fn(CancellationToken) -> Fut,
+    Fut: Future<Output = ()>,
+{
+    if args.no_leader_election {
+        lead(part.tasks.token().clone()).await;
+        return;
+    }
+    let options = engine::LeaseOptions::usual(api::known::namespace::SYSTEM, component, &identity());
+    engine::Elector::new(part.client.clone(), options, engine::RealClock::shared()).run(part.tasks.token().clone(), lead).await;
+}
+
+fn git(args: &PartArgs) -> git::Git {
+    git::Git::new(git::Options { directory: args.data_dir.join("git"), local_threads: 4, network_threads: 8 })
+}
+
+/// Runs the scheduler.
+pub(crate) async fn scheduler(args: PartArgs, filter: Option<admin::LogFilter>) -> Result<ExitCode> {
+    let mut options = scheduler::Options::new(&identity());
+    options.leader_elect = !args.no_leader_election;
+    let part = part(&args, filter, &options.metrics).await?;
+    finish(scheduler::run(part.client, options, part.tasks.token().clone()), &part.shutdown, &part.tasks).await
+}
+
+/// Runs the controllers.
+pub(crate) async fn controllers(args: PartArgs, filter: Option<admin::LogFilter>) -> Result<ExitCode> {
+    let mut options = controllers::Options::standard();
+    options.git = Some(git(&args));
+    let part = part(&args, filter, &options.metrics).await?;
+    let (client, shutdown, tasks) = (part.client.clone(), part.shutdown.clone(), part.tasks.clone());
+    let run = async {
+        elected(&args, &part, api::known::component::CONTROLLER_MANAGER, |term| controllers::run(client.clone(), options.clone(), term)).await;
+        Ok::<(), std::convert::Infallible>(())
+    };
+    finish(run, &shutdown, &tasks).await
+}
+
+/// Runs the source controller.
+pub(crate) async fn source(args: PartArgs, filter: Option<admin::LogFilter>) -> Result<ExitCode> {
+    let options = source::Options::usual(git(&args));
+    let part = part(&args, filter, &options.metrics).await?;
+    let (client, shutdown, tasks) = (part.client.clone(), part.shutdown.clone(), part.tasks.clone());
+    let run = async {
+        elected(&args, &part, "anabranch-source", |term| {
+            let (client, options) = (client.clone(), options.clone());
+            async move {
+                if let Err(error) = source::run(client, options, term).await {
+                    tracing::error!(%error, "the source controller ended");
+                }
+            }
+        })
+        .await;
+        Ok::<(), std::convert::Infallible>(())
+    };
+    finish(run, &shutdown, &tasks).await
+}

@@ -1,0 +1,25 @@
+//! `replay DIR [NAME…]`: replays recorded cases and ends with `N passed, N failed`.
+
+use std::process::ExitCode;
+
+fn main() -> anyhow::Result<ExitCode> {
+    let mut args = std::env::args().skip(1);
+    let Some(dir) = args.next() else {
+        anyhow::bail!("usage: replay DIR [NAME…]");
+    };
+    let names: Vec<String> = args.collect();
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("ANABRANCH_LOG").unwrap_or_else(|_| "error".into()))
+        .with_writer(std::io::stderr)
+        .init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let verdicts = runtime.block_on(testkit::replay::replay(dir.as_ref(), &names, &mut |verdict| {
+        println!("{} {}", if verdict.differences.is_empty() { "ok    " } else { "FAILED" }, verdict.name);
+        for difference in &verdict.differences {
+            println!("         {difference}");
+        }
+    }))?;
+    let failed = verdicts.iter().filter(|verdict| !verdict.differences.is_empty()).count();
+    println!("{} passed, {failed} failed", verdicts.len() - failed);
+    Ok(if failed == 0 && !verdicts.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,295 @@
+//! Ours beside the recorded: what counts as the same, and every difference by field path.
+//!
+//! The recorded answers are those of a system with defects, so some of what it wrote must not be copied. Each rule here says
+//! why it lets a difference pass; `known.rs` lists single cases with their reasons. Everything else is a difference.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::known;
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Difference {
+    /// File of the case, such as `step-1/bases`.
+    pub file: String,
+    /// Kind, namespace and name of the object.
+    pub object: String,
+    /// Path of the field; empty for the object as a whole.
+    pub path: String,
+    /// What differs.
+    pub text: String,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.file, self.object)?;
+        if !self.path.is_empty() {
+            write!(f, ": {}", self.path)?;
+        }
+        write!(f, ": {}", self.text)
+    }
+}
+
+/// Compares the answers of one case. `skip` names files that are not compared.
+pub fn compare(case: &str, expected: &BTreeMap<String, Vec<Value>>, got: &BTreeMap<String, Vec<Value>>, skip: &[&str]) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let files: std::collections::BTreeSet<&String> = expected.keys().chain(got.keys()).collect();
+    for file in files {
+        let stem = file.rsplit('/').next().unwrap_or(file);
+        // Events are to read, not to match; `empty` only says that nothing else is there.
+        if matches!(stem, "events" | "empty") || skip.contains(&stem) {
+            continue;
+        }
+        let none = Vec::new();
+        let (want, have) = (expected.get(file).unwrap_or(&none), got.get(file).unwrap_or(&none));
+        if stem == "responses" {
+            responses(file, want, have, &mut found);
+        } else {
+            objects(file, stem, want, have, &mut found);
+        }
+    }
+    found.retain(|difference| !known::justified(case, difference));
+    found
+}
+
+fn identity(object: &Value) -> String {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let namespace = text("/metadata/namespace");
+    let name = text("/metadata/name");
+    if namespace.is_empty() { format!("{} {name}", text("/kind")) } else { format!("{} {namespace}/{name}", text("/kind")) }
+}
+
+fn objects(file: &str, stem: &str, want: &[Value], have: &[Value], found: &mut Vec<Difference>) {
+    let index = |list: &[Value]| -> BTreeMap<String, Value> {
+        let mut out = BTreeMap::new();
+        for object in list {
+            let mut key = identity(object);
+            while out.contains_key(&key) {
+                key.push('\'');
+            }
+            out.insert(key, tolerant(stem, object));
+        }
+        out
+    };
+    let (want, have) = (index(want), index(have));
+    let say = |object: &str, path: &str, text: String| Difference { file: file.to_owned(), object: object.to_owned(), path: path.to_owned(), text };
+    for (key, expected) in &want {
+        match have.get(key) {
+            None => found.push(say(key, "", "expected, and not there".to_owned())),
+            Some(ours) => {
+                let mut ours = ours.clone();
+                let mut expected = expected.clone();
+                align(stem, &mut expected, &mut ours);
+                let mut differences = Vec::new();
+                walk("", &expected, &ours, &mut differences);
+                found.extend(differences.into_iter().map(|(path, text)| say(key, &path, text)));
+            }
+        }
+    }
+    for key in have.keys().filter(|key| !want.contains_key(*key)) {
+        found.push(say(key, "", "there, and not expected".to_owned()));
+    }
+}
+
+fn walk(path: &str, want: &Value, have: &Value, found: &mut Vec<(String, String)>) {
+    match (want, have) {
+        (Value::Object(want), Value::Object(have)) => {
+            let keys: std::collections::BTreeSet<&String> = want.keys().chain(have.keys()).collect();
+            for key in keys {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                match (want.get(key), have.get(key)) {
+                    (Some(want), Some(have)) => walk(&path, want, have, found),
+                    (Some(want), None) => found.push((path, format!("expected {}, got nothing", short(want)))),
+                    (None, Some(have)) => found.push((path, format!("expected nothing, got {}", short(have)))),
+                    (None, None) => {}
+                }
+            }
+        }
+        (Value::Array(want), Value::Array(have)) if want.len() == have.len() => {
+            for (index, (want, have)) in want.iter().zip(have).enumerate() {
+                walk(&format!("{path}[{index}]"), want, have, found);
+            }
+        }
+        _ if want == have => {}
+        _ => found.push((path.to_owned(), format!("expected {}, got {}", short(want), short(have)))),
+    }
+}
+
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() > 160 { format!("{}…", text.chars().take(160).collect::<String>()) } else { text }
+}
+
+/// Takes out of an object what no right system need have the same.
+fn tolerant(stem: &str, object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        // Finalizers are a set.
+        if let Some(list) = meta.get_mut("finalizers").and_then(Value::as_array_mut) {
+            list.sort_by_key(ToString::to_string);
+        }
+        // Recorded on the Description's owner chain only by systems that lost it (facts 7.3): the label is right to be there.
+        if matches!(stem, "descriptions" | "helmreleases")
+            && let Some(labels) = meta.get_mut("labels").and_then(Value::as_object_mut)
+        {
+            labels.remove("apps.clusternet.io/subs.name");
+        }
+        if let Some(annotations) = meta.get_mut("annotations").and_then(Value::as_object_mut) {
+            // Server-side apply keeps no copy of the applied object in an annotation.
+            annotations.remove("clusternet.io/last-applied-configuration");
+            // Our own group's annotations are additions.
+            annotations.retain(|key, _| !key.starts_with("gitops.anabranch.io/"));
+            let empty = annotations.is_empty();
+            if empty {
+                meta.remove("annotations");
+            }
+        }
+    }
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        if stem == "subscription-status" {
+            // Fields that the original never writes.
+            status.remove("conditions");
+            status.remove("completedReleases");
+        }
+        if stem == "descriptions" && status.contains_key("reason") {
+            // The text of a reason is for people.
+            status.insert("reason".to_owned(), Value::String("<reason>".to_owned()));
+        }
+        if stem.starts_with("child-") {
+            child_status(status);
+        }
+    }
+    object
+}
+
+/// Statuses in a child: what its own controllers time by chance.
+fn child_status(status: &mut Map<String, Value>) {
+    // Divided workloads are deployed twice by the original (README of the cases, 7).
+    status.remove("observedGeneration");
+    let hash = regex::Regex::new(r#"ReplicaSet "([a-z0-9.-]+)-[a-z0-9]{5,10}""#).expect("a constant");
+    for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+        // The hash in the name of a ReplicaSet is an implementation's own.
+        if let Some(text) = condition.get("message").and_then(Value::as_str) {
+            condition["message"] = Value::String(hash.replace_all(text, r#"ReplicaSet "$1-<hash>""#).into_owned());
+        }
+    }
+    if let Some(list) = status.get_mut("conditions").and_then(Value::as_array_mut) {
+        list.sort_by_key(|condition| condition["type"].to_string());
+    }
+}
+
+/// Lets both sides differ where the recorded side is known to be by chance or wrong throughout.
+fn align(stem: &str, want: &mut Value, have: &mut Value) {
+    if stem == "subscription-status" && want.pointer("/status/aggregatedStatuses").is_none() {
+        // Never written by the original, for a label it lost (README of the cases, 1).
+        if let Some(status) = have.get_mut("status").and_then(Value::as_object_mut) {
+            status.remove("aggregatedStatuses");
+        }
+    }
+    if stem == "descriptions" {
+        statuses(want, have);
+    }
+    if matches!(stem, "subscription-status" | "localizations") {
+        ties(want, have);
+    }
+}
+
+/// `manifestStatuses` of the original miss entries, keep removed ones and may be stale (README of the cases, 2): each entry that both
+/// sides have is compared, by its feed; ours must have one per object of the Description.
+fn statuses(want: &mut Value, have: &mut Value) {
+    let key = |entry: &Value| {
+        ["apiVersion", "kind", "namespace", "name"].map(|field| entry[field].as_str().unwrap_or_default().to_owned())
+    };
+    let take = |object: &mut Value| -> Vec<Value> {
+        match object.pointer_mut("/status").and_then(Value::as_object_mut).and_then(|status| status.remove("manifestStatuses")) {
+            Some(Value::Array(list)) => list,
+            _ => Vec::new(),
+        }
+    };
+    let (mut wanted, mut had) = (take(want), take(have));
+    had.retain(|entry| wanted.iter().any(|other| key(other) == key(entry)));
+    wanted.retain(|entry| had.iter().any(|other| key(other) == key(entry)));
+    for list in [&mut wanted, &mut had] {
+        list.sort_by_key(key);
+        for entry in list.iter_mut() {
+            if let Some(status) = entry.get_mut("observedStatus").and_then(Value::as_object_mut) {
+                child_status(status);
+            }
+        }
+    }
+    for (object, list) in [(want, wanted), (have, had)] {
+        if !list.is_empty() {
+            object["status"]["manifestStatuses"] = Value::Array(list);
+        }
+    }
+}
+
+/// Clusters of equal weight come in an order by chance (README of the cases, 3): the same numbers in another order are the same.
+fn ties(want: &mut Value, have: &mut Value) {
+    let (Some(wanted), Some(had)) = (
+        want.pointer("/status/replicas").and_then(Value::as_object).cloned(),
+        have.pointer("/status/replicas").and_then(Value::as_object).cloned(),
+    ) else {
+        return;
+    };
+    for (feed, numbers) in &wanted {
+        let sorted = |value: &Value| {
+            let mut list: Vec<i64> = value.as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
+            list.sort_unstable();
+            list
+        };
+        if had.get(feed).is_some_and(|ours| ours != numbers && sorted(ours) == sorted(numbers)) {
+            have["status"]["replicas"][feed] = numbers.clone();
+        }
+    }
+}
+
+/// Answers to requests: code and reason count, and the answer where one was asked for; texts are for people.
+fn responses(file: &str, want: &[Value], have: &[Value], found: &mut Vec<Difference>) {
+    let key = |entry: &Value| {
+        let what = entry.get("call").or_else(|| entry.get("object")).and_then(Value::as_str).unwrap_or_default();
+        format!("{} {what}", entry["file"].as_str().unwrap_or_default())
+    };
+    let say = |object: String, path: &str, text: String| Difference { file: file.to_owned(), object, path: path.to_owned(), text };
+    let mut rest: Vec<&Value> = have.iter().collect();
+    for expected in want {
+        let Some(at) = rest.iter().position(|entry| key(entry) == key(expected)) else {
+            found.push(say(key(expected), "", "expected, and not there".to_owned()));
+            continue;
+        };
+        let ours = rest.remove(at);
+        for field in ["code", "reason"] {
+            if expected.get(field) != ours.get(field) {
+                let show = |value: Option<&Value>| value.map(short).unwrap_or_else(|| "nothing".to_owned());
+                found.push(say(key(expected), field, format!("expected {}, got {}", show(expected.get(field)), show(ours.get(field)))));
+            }
+        }
+        if let (Some(expected_answer), Some(answer)) = (expected.get("answer"), ours.get("answer")) {
+            let mut differences = Vec::new();
+            walk("answer", &quiet(expected_answer), &quiet(answer), &mut differences);
+            found.extend(differences.into_iter().map(|(path, text)| say(key(expected), &path, text)));
+        }
+    }
+    for entry in rest {
+        found.push(say(key(entry), "", "there, and not expected".to_owned()));
+    }
+}
+
+/// An answer without what is for people (the message of a Status) or empty either way.
+fn quiet(answer: &Value) -> Value {
+    let mut answer = answer.clone();
+    if answer["kind"] == "Status"
+        && let Some(fields) = answer.as_object_mut()
+    {
+        fields.remove("message");
+        fields.remove("details");
+    }
+    if let Some(meta) = answer.get_mut("metadata").and_then(Value::as_object_mut)
+        && meta.get("continue").is_some_and(|token| token == "")
+    {
+        meta.remove("continue");
+    }
+    answer
+}
