@@ -86,6 +86,7 @@ impl Controller for Deployments {
         } else {
             rollout.recreate();
         }
+        rollout.flush();
         rollout.turn
     }
 

@@ -8,7 +8,6 @@ impl Rollout<'_> {
     pub(super) fn roll(&mut self) {
         self.sync_revision(true);
         let moved = self.scale_new_up() || self.scale_old_down();
-        self.flush();
         if !moved && self.complete() {
             self.clean_up();
         }
@@ -22,12 +21,10 @@ impl Rollout<'_> {
         for index in 0..self.old.len() {
             moved |= self.old[index].replicas() != 0 && self.scale_set(Some(index), 0, false);
         }
-        self.flush();
         let running = self.old.iter().any(|set| set.count("replicas") > 0 || set.count("terminatingReplicas") > 0);
         if !moved && !running {
             self.sync_revision(true);
             self.scale_set(None, self.replicas, false);
-            self.flush();
             if self.complete() {
                 self.clean_up();
             }
@@ -92,7 +89,6 @@ impl Rollout<'_> {
     pub(super) fn scale(&mut self) {
         if let Some(index) = self.active_or_latest() {
             self.scale_set(index, self.replicas, true);
-            self.flush();
             return;
         }
         let saturated = self.new.as_ref().is_some_and(|new| {
@@ -107,7 +103,6 @@ impl Rollout<'_> {
         } else if self.rolling {
             self.scale_in_proportion();
         }
-        self.flush();
     }
 
     /// The only set with replicas, or the newest when none has any; nothing when several have.

@@ -137,7 +137,6 @@ impl Rollout<'_> {
             let patch = json!({"metadata": {"annotations": {REVISION: shown}}});
             self.turn.call(Call::merge(&DEPLOYMENT, namespace(self.deployment), name(self.deployment), "", patch));
         }
-        self.flush();
     }
 
     /// Makes the set of the present template.
@@ -215,12 +214,11 @@ impl Rollout<'_> {
         differs
     }
 
-    /// Sends the changes of all sets.
+    /// Sends the changes of all sets, once at the end of a turn: a second write would state a version that the first made old.
     pub(super) fn flush(&mut self) {
-        for set in self.old.iter_mut().chain(self.new.as_mut()) {
+        for set in self.old.iter().chain(self.new.as_ref()) {
             if set.changed() {
                 self.turn.call(Call { fine: &[404], ..Call::update(&REPLICA_SET, "", set.wanted.clone()) });
-                set.stored = Arc::new(set.wanted.clone());
             }
         }
     }

@@ -98,6 +98,19 @@ impl Child {
     }
 }
 
+/// A child whose simulation runs through a client, as it would against any API server.
+async fn far_child(nodes: u32) -> Child {
+    let server = ApiServer::build(apiserver::Options::new(store::Store::memory())).await;
+    let shutdown = CancellationToken::new();
+    tokio::spawn(run_local(server.clone(), built_in(None), shutdown.clone()));
+    let client = kube::Client::new(server.service(Identity::master("simulator")), "default");
+    let mut options = Options::with_nodes(nodes);
+    options.start_delay = SignedDuration::from_millis(5);
+    options.stop_delay = SignedDuration::from_millis(5);
+    tokio::spawn(crate::run(client, options, shutdown.clone()));
+    Child { server, shutdown }
+}
+
 const APPS: &str = "/apis/apps/v1/namespaces/default";
 const CORE: &str = "/api/v1/namespaces/default";
 const BATCH: &str = "/apis/batch/v1/namespaces/default";
@@ -388,4 +401,17 @@ async fn dependents_follow_their_owners() {
     let left = child.get(&format!("{maps}/of-both")).await;
     assert!(list(&left, &["metadata", "ownerReferences"]).is_empty(), "{left}");
     assert_eq!(child.get(&format!("{maps}/of-unknown")).await["kind"], "ConfigMap", "nothing is deleted on a doubt");
+}
+
+#[tokio::test]
+async fn the_same_through_a_client() {
+    let child = far_child(2).await;
+    child.post(&format!("{APPS}/deployments"), deployment(3, "a")).await;
+    let web = format!("{APPS}/deployments/web");
+    child.wait(&web, "was up", |web| rolled_out(web, 3) && progressing(web) == "NewReplicaSetAvailable").await;
+    assert_eq!(items(&child.get(&format!("{CORE}/pods")).await).len(), 3, "no pod is made twice by a stale look");
+    child.merge(&web, json!({"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "b"}]}}}})).await;
+    child.wait(&web, "rolled", |web| rolled_out(web, 3) && progressing(web) == "NewReplicaSetAvailable").await;
+    child.delete(&web, json!({"propagationPolicy": "Background"})).await;
+    child.wait(&format!("{CORE}/pods"), "lost its pods", |pods| items(pods).is_empty()).await;
 }
