@@ -8,6 +8,8 @@
 
 mod access;
 mod announce;
+#[cfg(test)]
+mod tests;
 mod trees;
 mod turn;
 

@@ -15,6 +15,7 @@ pub mod lifecycle;
 pub mod overrides;
 pub mod placement;
 pub mod quantity;
+pub mod preview;
 pub mod registration;
 pub mod releases;
 pub mod render;

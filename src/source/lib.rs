@@ -12,6 +12,9 @@ mod turn;
 mod watch;
 mod worker;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +39,14 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Counters.
     pub metrics: Registry,
+}
+
+impl Options {
+    /// What suits a parent with a handful of sources.
+    #[must_use]
+    pub fn usual(git: git::Git) -> Self {
+        Self { git, workers: 4, parallel: 16, clock: engine::RealClock::shared(), metrics: Registry::new() }
+    }
 }
 
 /// Why the source controller could not run.

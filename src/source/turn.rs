@@ -93,7 +93,8 @@ impl Worker {
         if nothing && state.settled.as_ref() == Some(&mark) && source.status.as_ref().map(|s| s.last_handled_request.clone()) == Some(request_of(source)) {
             return Ended { report: Report::Suspended, next: poll, quiet: true };
         }
-        if !nothing {
+        // A retry of the same revision is not told again: the failure stands until it is mended.
+        if !nothing && source.status.as_ref().is_none_or(|s| s.last_attempted_revision != revision.to_string()) {
             self.tell(source, &Report::Applying { revision: revision.to_string() }).await;
         }
         let (failures, again) = self.perform(source, &desired, &decision, &revision).await;

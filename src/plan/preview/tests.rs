@@ -1,0 +1,145 @@
+//! The examples as a fleet sees them, and what a reviewer of a change is told.
+
+use std::path::Path;
+
+use api::clusters::ManagedClusterSpec;
+
+use super::*;
+use crate::source::{Body, is_wanted, read};
+
+fn cluster(name: &str, labels: &[(&str, &str)]) -> ManagedCluster {
+    let mut out = ManagedCluster::new(name, ManagedClusterSpec { cluster_id: stable_uid(name), ..ManagedClusterSpec::default() });
+    out.metadata.namespace = Some(format!("clusternet-{name}"));
+    out.metadata.labels = Some(labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect());
+    out
+}
+
+fn fleet() -> Fleet {
+    Fleet {
+        clusters: vec![
+            cluster("harbor", &[("region", "north"), ("tier", "edge")]),
+            cluster("meadow", &[("region", "south"), ("tier", "core")]),
+            cluster("summit", &[("region", "west"), ("tier", "core")]),
+        ],
+        ..Fleet::default()
+    }
+}
+
+fn examples() -> BTreeMap<String, String> {
+    fn walk(root: &Path, dir: &Path, out: &mut BTreeMap<String, String>) {
+        for entry in std::fs::read_dir(dir).expect("directory") {
+            let path = entry.expect("entry").path();
+            if path.is_dir() {
+                walk(root, &path, out);
+            } else {
+                let name = path.strip_prefix(root).expect("inside").to_string_lossy().into_owned();
+                out.insert(name, std::fs::read_to_string(&path).expect("text"));
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples-repo");
+    let mut out = BTreeMap::new();
+    walk(&root, &root, &mut out);
+    out
+}
+
+fn state(files: &BTreeMap<String, String>, fleet: &Fleet) -> State {
+    let parsed = files.iter().filter(|(p, _)| is_wanted(p)).map(|(p, t)| (p.clone(), Arc::new(read(p, Body::Bytes(t.as_bytes()))))).collect();
+    let settings = Settings { source: "fleet.demo".to_owned(), target_namespaces: Default::default() };
+    let target = Target { owner: "fleet/delivery".to_owned(), prefix: String::new() };
+    compute(&desired(&parsed, &settings), fleet, &target, &|_| None, Timestamp::UNIX_EPOCH)
+}
+
+#[test]
+fn the_examples() {
+    let state = state(&examples(), &fleet());
+    assert_eq!(state.faults, []);
+    let bound: Vec<String> = state.subscriptions.iter().map(|(k, b)| format!("{k}: {}", b.status.binding_clusters.join(" "))).collect();
+    assert_eq!(
+        bound,
+        [
+            "edge-cache/cache: clusternet-harbor/harbor",
+            "monitoring/probe: clusternet-harbor/harbor clusternet-meadow/meadow clusternet-summit/summit",
+            "orders/worker: clusternet-meadow/meadow clusternet-summit/summit",
+            "storefront/web: clusternet-harbor/harbor clusternet-meadow/meadow clusternet-summit/summit",
+        ]
+    );
+    assert!(state.subscriptions.values().all(|b| b.findings.is_empty()), "{:?}", state.subscriptions);
+    let file = |cluster: &str, path: &str| state.trees[&format!("clusternet-{cluster}/{cluster}")].files.get(path).map(|t| t.to_string()).unwrap_or_default();
+    let harbor = file("harbor", "storefront/web/configmap.storefront.settings.yaml");
+    assert!(harbor.contains("greeting: Welcome to the harbor\n") && harbor.contains("theme: plain\n") && harbor.contains("seconds: 600\n"), "{harbor}");
+    let meadow = file("meadow", "storefront/web/configmap.storefront.settings.yaml");
+    assert!(meadow.contains("greeting: Welcome to the meadow\n") && meadow.contains("theme: spring\n") && meadow.contains("seconds: 60\n"), "{meadow}");
+    let web = file("harbor", "storefront/web/deployment.apps.storefront.web.yaml");
+    assert!(web.contains("  replicas: 1\n") && web.contains("fleet.example.org/contact: storefront-team@example.org\n"), "{web}");
+    assert!(file("meadow", "orders/worker/deployment.apps.orders.worker.yaml").contains("  replicas: 4\n"));
+    assert!(file("summit", "orders/worker/deployment.apps.orders.worker.yaml").contains("  replicas: 2\n"));
+    assert!(file("summit", "edge-cache/cache/statefulset.apps.edge-cache.cache.yaml").is_empty());
+}
+
+#[test]
+fn nothing_changes_by_computing_again() {
+    let (files, fleet) = (examples(), fleet());
+    let first = state(&files, &fleet);
+    let mut shuffled = fleet.clone();
+    shuffled.clusters.reverse();
+    let second = state(&files, &Fleet { bindings: first.bindings(), ..shuffled });
+    assert_eq!(first.trees, second.trees);
+    assert!(compare(&first, &second).is_empty());
+    assert_eq!(text(&compare(&first, &second)), "nothing changes in any cluster\n");
+}
+
+#[track_caller]
+fn check(path: &str, from: &str, to: &str, expect: &str) {
+    let (mut files, fleet) = (examples(), fleet());
+    let base = state(&files, &fleet);
+    let changed = files[path].replacen(from, to, 1);
+    assert_ne!(changed, files[path]);
+    files.insert(path.to_owned(), changed);
+    let head = state(&files, &Fleet { bindings: base.bindings(), ..fleet });
+    assert_eq!(text(&compare(&base, &head)), expect);
+}
+
+#[test]
+fn what_a_reviewer_is_told() {
+    check(
+        "apps/storefront/localizations.yaml",
+        "Welcome to the harbor",
+        "Ahoy",
+        "1 cluster (harbor): 1 changed\n  ~ storefront/web/configmap.storefront.settings.yaml\n      data.greeting: \"Welcome to the harbor\" -> \"Ahoy\"\n",
+    );
+    check(
+        "apps/orders/subscription.yaml",
+        "weight: 2",
+        "weight: 1",
+        "Subscription orders/worker\n  ~ apps/v1/Deployment/orders/worker: meadow 4 -> 3, summit 2 -> 3\n1 cluster (meadow): 1 changed\n  ~ orders/worker/deployment.apps.orders.worker.yaml\n      spec.replicas: 4 -> 3\n1 cluster (summit): 1 changed\n  ~ orders/worker/deployment.apps.orders.worker.yaml\n      spec.replicas: 2 -> 3\n",
+    );
+    check(
+        "apps/storefront/base.yaml",
+        "web:1.4.0",
+        "web:1.5.0",
+        "3 clusters (harbor, meadow, summit): 1 changed\n  ~ storefront/web/deployment.apps.storefront.web.yaml\n      spec.template.spec.containers[name=web].image: \"registry.example.org/storefront/web:1.4.0\" -> \"registry.example.org/storefront/web:1.5.0\"\n",
+    );
+    check(
+        "apps/edge-cache/all.yaml",
+        "tier: edge",
+        "tier: core",
+        "Subscription edge-cache/cache\n  + meadow, summit\n  - harbor\n2 clusters (meadow, summit): 3 new\n  + edge-cache/cache/namespace._.edge-cache.yaml\n  + edge-cache/cache/service.edge-cache.cache.yaml\n  + edge-cache/cache/statefulset.apps.edge-cache.cache.yaml\n1 cluster (harbor): 3 gone\n  - edge-cache/cache/namespace._.edge-cache.yaml\n  - edge-cache/cache/service.edge-cache.cache.yaml\n  - edge-cache/cache/statefulset.apps.edge-cache.cache.yaml\n",
+    );
+}
+
+#[test]
+fn secrets_do_not_travel() {
+    let (mut files, fleet) = (examples(), fleet());
+    let secret = |value: &str| format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: token, namespace: monitoring}}\ndata: {{token: {value}}}\n");
+    let with = |text: String| text.replace("  - apiVersion: v1\n    kind: Namespace\n    name: monitoring", "  - apiVersion: v1\n    kind: Secret\n    name: token\n    namespace: monitoring\n  - apiVersion: v1\n    kind: Namespace\n    name: monitoring");
+    let subscription = with(files["apps/monitoring/subscription.yaml"].clone());
+    files.insert("apps/monitoring/subscription.yaml".to_owned(), subscription);
+    files.insert("apps/monitoring/secret.yaml".to_owned(), secret("b2xk"));
+    let base = state(&files, &fleet);
+    files.insert("apps/monitoring/secret.yaml".to_owned(), secret("bmV3"));
+    let head = state(&files, &fleet);
+    let report = compare(&base, &head);
+    let all = format!("{}{}{}", text(&report), markdown(&report), serde_json::to_string(&report).expect("json"));
+    assert!(all.contains("data.token") && !all.contains("b2xk") && !all.contains("bmV3"), "{all}");
+}
