@@ -64,7 +64,8 @@ impl Rollout<'_> {
             taken += count;
         }
         let available: i64 = self.all().map(|set| set.count("availableReplicas")).sum();
-        let surplus = available - least;
+        // A set's status may still count pods that its last scaling takes: what the sets are asked for bounds the step as well.
+        let surplus = (available - least).min(room - taken);
         let mut moved = 0;
         for index in 0..self.old.len() {
             let replicas = self.old[index].replicas();
