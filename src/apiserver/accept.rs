@@ -81,7 +81,7 @@ pub fn negotiate(header: Option<&str>, forms: bool, protobuf: bool) -> Result<Ac
         let encoding = match media {
             "application/json" | "*/*" | "application/*" => Encoding::Json,
             "application/yaml" => Encoding::Yaml,
-            "application/vnd.kubernetes.protobuf" if protobuf => Encoding::Protobuf,
+            "application/vnd.kubernetes.protobuf" => Encoding::Protobuf,
             _ => continue,
         };
         let (mut r#as, mut group, mut version, mut pretty) = ("", "", "", false);
@@ -104,8 +104,13 @@ pub fn negotiate(header: Option<&str>, forms: bool, protobuf: bool) -> Result<Ac
             ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") => Form::Discovery("apidiscovery.k8s.io/v2beta1"),
             _ => continue,
         };
-        // Tables exist in JSON and YAML; as protobuf only metadata forms make sense.
-        if matches!(form, Form::Table(_)) && encoding == Encoding::Protobuf {
+        // Tables exist in JSON and YAML only; metadata has a protobuf form for every kind, custom ones too.
+        let possible = match form {
+            Form::Table(_) => encoding != Encoding::Protobuf,
+            Form::Partial(_) => true,
+            Form::Whole | Form::Discovery(_) => encoding != Encoding::Protobuf || protobuf,
+        };
+        if !possible {
             continue;
         }
         return Ok(Accept { encoding, form, pretty });

@@ -70,7 +70,7 @@ impl Core {
             routes: ArcSwap::new(crate::resource::native_routes()),
             mounts: RwLock::default(),
             guard: RwLock::default(),
-            admission: RwLock::default(),
+            admission: RwLock::new(vec![crate::policies::step()]),
             services: Mutex::new(crate::services::Allocator::new(options.service_range)),
             metrics: Metrics::default(),
             ready: AtomicBool::new(false),
@@ -146,6 +146,12 @@ impl Core {
             }
             None => who,
         };
+        if info.verb != "watch"
+            && let Some(text) = query.text("timeout")
+            && crate::protobuf::parse_duration(text).is_none()
+        {
+            return Err(ApiError::bad_request(format!("invalid timeout specified in the request URL - time: invalid duration {text:?}")));
+        }
         let mount = self.mounts.read().iter().find(|m| crate::mount::covers(m.as_ref(), path)).cloned();
         if let Some(mount) = mount {
             return Ok(mount.call(who, info, request).await);

@@ -61,6 +61,8 @@ pub struct Custom {
     pub schema: Option<Value>,
     /// The definition itself.
     pub crd: Arc<Value>,
+    /// Revision of the definition when the schema has defaults: older objects get them when they are read. Else 0.
+    pub defaults_since: u64,
 }
 
 /// Versions of Kubernetes in order of preference: GA before beta before alpha, high numbers first, odd names last.
@@ -325,6 +327,15 @@ fn resources_of(old: &Routes, crd: &Value) -> Vec<Arc<Resource>> {
     out
 }
 
+/// Whether a schema sets a default anywhere.
+fn has_defaults(schema: Option<&Value>) -> bool {
+    match schema {
+        Some(Value::Object(map)) => map.iter().any(|(name, inner)| name == "default" || has_defaults(Some(inner))),
+        Some(Value::Array(list)) => list.iter().any(|inner| has_defaults(Some(inner))),
+        _ => false,
+    }
+}
+
 fn resource(crd: &Arc<Value>, version: &Value, names: &Value, group: &str, storage: &str) -> Resource {
     let owned = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<String>>();
     let name = object::text(version, &["name"]);
@@ -373,6 +384,7 @@ fn resource(crd: &Arc<Value>, version: &Value, names: &Value, group: &str, stora
         deprecation,
         schema: object::at(version, &["schema", "openAPIV3Schema"]).cloned(),
         crd: crd.clone(),
+        defaults_since: if has_defaults(object::at(version, &["schema", "openAPIV3Schema"])) { object::revision_of(crd).parse().unwrap_or(0) } else { 0 },
     };
     let plural = object::text(names, &["plural"]);
     let list_kind = match object::text(names, &["listKind"]) {

@@ -107,7 +107,14 @@ pub(crate) fn creates_on_update(resource: &Resource) -> bool {
 
 /// An object of the store in the version of a route.
 pub(crate) fn to_route(resource: &Resource, object: Value) -> Value {
-    if resource.as_stored() { object } else { version(resource, object, &resource.api_version()) }
+    let mut object = if resource.as_stored() { object } else { version(resource, object, &resource.api_version()) };
+    if let Some(custom) = &resource.custom
+        && custom.defaults_since > 0
+        && object::revision_of(&object).parse::<u64>().is_ok_and(|at| at <= custom.defaults_since)
+    {
+        default(resource, &mut object);
+    }
+    object
 }
 
 /// An object of a route in the version of the store.

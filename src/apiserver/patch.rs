@@ -37,7 +37,7 @@ pub(crate) async fn patch(call: &mut Call, bytes: &[u8]) -> Result<Response<Body
             let operations = manifest::patch::parse(&input.value).map_err(|e| ApiError::bad_request(e.to_string()))?;
             ordinary(call, &mut |_, old| {
                 let mut new = old.clone();
-                manifest::patch::apply_in_place(&mut new, &operations).map_err(|e| unprocessable(&e.to_string()))?;
+                manifest::patch::apply_in_place(&mut new, &operations).map_err(|_| unprocessable())?;
                 Ok(new)
             })
             .await
@@ -73,11 +73,12 @@ fn options(causes: Vec<Cause>) -> ApiError {
     ApiError::invalid("meta.k8s.io", "PatchOptions", "", causes)
 }
 
-fn unprocessable(message: &str) -> ApiError {
+/// A JSON patch that does not fit the object. Kubernetes does not say which operation.
+fn unprocessable() -> ApiError {
     let mut error = ApiError::bad_request("the server rejected our request due to an error in our request");
     error.code = StatusCode::UNPROCESSABLE_ENTITY;
     error.reason = "Invalid";
-    error.causes = vec![Cause { reason: "UnexpectedServerResponse".into(), message: message.into(), field: String::new() }];
+    error.about = Some(crate::status::About::default());
     error
 }
 

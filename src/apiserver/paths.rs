@@ -24,14 +24,14 @@ pub(crate) async fn serve(core: &Arc<Core>, who: &Identity, path: &str, query: &
     match first {
         "" => Ok(root(core)),
         "healthz" | "livez" | "readyz" => Ok(health(core, path, query)),
-        "version" => Ok(respond::value(StatusCode::OK, &version(core), Encoding::Json, true)),
+        "version" => Ok(body::response(StatusCode::OK, "application/json", body::full(version(core)))),
         "metrics" => {
             let mut response = body::plain(StatusCode::OK, core.metrics.text(&core.store));
             response.headers_mut().insert("content-type", http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
             Ok(response)
         }
         "api" | "apis" => Ok(crate::discovery::serve(core, path, accept)?.unwrap_or_else(page_not_found)),
-        "openapi" => crate::openapi::serve(core, path, query, request.headers()),
+        "openapi" => crate::openapi::serve(core, path, query, request.headers()).await,
         ".well-known" | "openid" => Ok(crate::reviews::openid(core, path).unwrap_or_else(page_not_found)),
         _ => Ok(page_not_found()),
     }
@@ -53,16 +53,35 @@ fn root(core: &Core) -> Response<Body> {
     respond::value(StatusCode::OK, &json!({ "paths": paths }), Encoding::Json, true)
 }
 
-/// What `/version` says. The git version is that of the Kubernetes release whose API is served.
-fn version(core: &Core) -> Value {
+/// What `/version` says, in the order and form of a real server: people read it raw. The git version is that of the
+/// Kubernetes release whose API is served.
+fn version(core: &Core) -> String {
     let git = &core.options.version;
     let mut parts = git.trim_start_matches('v').split('.');
     let (major, minor) = (parts.next().unwrap_or("1"), parts.next().unwrap_or("37"));
-    json!({
-        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor, "minCompatibilityMajor": major, "minCompatibilityMinor": "36",
-        "gitVersion": git, "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "go1.26", "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, match std::env::consts::ARCH { "x86_64" => "amd64", "aarch64" => "arm64", other => other }),
-    })
+    let oldest = minor.parse::<u32>().map_or(36, |minor| minor.saturating_sub(1));
+    let machine = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let lines = [
+        ("major", major),
+        ("minor", minor),
+        ("emulationMajor", major),
+        ("emulationMinor", minor),
+        ("minCompatibilityMajor", major),
+        ("minCompatibilityMinor", &oldest.to_string()),
+        ("gitVersion", git),
+        ("gitCommit", ""),
+        ("gitTreeState", "clean"),
+        ("buildDate", "1970-01-01T00:00:00Z"),
+        ("goVersion", "go1.26"),
+        ("compiler", "rustc"),
+        ("platform", &format!("{}/{machine}", std::env::consts::OS)),
+    ];
+    let lines: Vec<String> = lines.iter().map(|(name, value)| format!("  \"{name}\": {}", json!(value))).collect();
+    format!("{{\n{}\n}}", lines.join(",\n"))
 }
 
 fn checks(core: &Core, kind: &str) -> Vec<(&'static str, bool)> {
@@ -83,14 +102,18 @@ fn checks(core: &Core, kind: &str) -> Vec<(&'static str, bool)> {
         "poststarthook/start-apiextensions-controllers",
         "poststarthook/crd-informer-synced",
         "poststarthook/start-system-namespaces-controller",
+        "poststarthook/peer-endpoint-reconciler-controller",
         "poststarthook/start-cluster-authentication-info-controller",
         "poststarthook/start-kube-apiserver-identity-lease-controller",
+        "poststarthook/start-kube-apiserver-identity-lease-garbage-collector",
+        "poststarthook/storage-readiness",
         "poststarthook/start-legacy-token-tracking-controller",
         "poststarthook/start-service-ip-repair-controllers",
         "poststarthook/rbac/bootstrap-roles",
         "poststarthook/scheduling/bootstrap-system-priority-classes",
         "poststarthook/priority-and-fairness-config-producer",
         "poststarthook/bootstrap-controller",
+        "poststarthook/start-kubernetes-service-cidr-controller",
         "poststarthook/aggregator-reload-proxy-client-cert",
         "poststarthook/start-kube-aggregator-informers",
         "poststarthook/apiservice-status-local-available-controller",

@@ -94,6 +94,12 @@ impl Resource {
         self.storage_version == self.api_version()
     }
 
+    /// Whether an object is shown byte for byte as it is stored.
+    #[must_use]
+    pub fn shows(&self, entry: &store::Entry) -> bool {
+        self.as_stored() && self.custom.as_ref().is_none_or(|c| entry.revision > c.defaults_since)
+    }
+
     /// Whether it is this built-in (or any custom) resource.
     #[must_use]
     pub fn is(&self, group: &str, plural: &str) -> bool {

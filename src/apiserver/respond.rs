@@ -113,7 +113,9 @@ pub(crate) fn list(call: &Call, listed: Listed) -> Response<Body> {
     let metadata = read::list_metadata(&listed);
     let whole_json = call.accept.form == Form::Whole && call.accept.encoding == Encoding::Json && !call.accept.pretty;
     if whole_json && call.resource.as_stored() {
-        let values = listed.entries.iter().map(|e| e.value.clone());
+        let values = listed.entries.iter().map(|e| {
+            if call.resource.shows(e) { e.value.clone() } else { to_json(&kinds::to_route(&call.resource, object::decode(&e.value))) }
+        });
         let all = read::splice(&call.resource.api_version(), &call.resource.list_kind, &metadata, values);
         return body::response(StatusCode::OK, "application/json", body::pieces(all));
     }

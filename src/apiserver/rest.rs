@@ -178,7 +178,7 @@ impl Call {
 
     /// The document of a written object in the version of the route.
     pub(crate) fn doc(&self, entry: std::sync::Arc<store::Entry>) -> Doc {
-        if self.resource.as_stored() { Doc::Stored(entry) } else { Doc::Value(kinds::to_route(&self.resource, object::decode(&entry.value))) }
+        if self.resource.shows(&entry) { Doc::Stored(entry) } else { Doc::Value(kinds::to_route(&self.resource, object::decode(&entry.value))) }
     }
 }
 

@@ -118,12 +118,14 @@ fn attempt(call: &mut Call, name: &str, key: &str, change: Change<'_>) -> Result
     if let Fields::Track(manager) = &fields {
         kinds::track(&resource, Some(&old), &mut new, manager, &subresource, core.now());
     }
-    kinds::prepare_update(&resource, &subresource, &old, &mut new);
+    // A write of the scale is a write of the specification.
+    let side = if subresource == "scale" { "" } else { subresource.as_str() };
+    kinds::prepare_update(&resource, side, &old, &mut new);
     crate::rest::prune_empty(object::metadata(&mut new));
     let mut held = crate::services::Held::default();
     crate::admission::admit(call, Operation::Update, Some(&old), &mut new, &mut held)?;
     let mut faults = finalizer_faults(&old, &new);
-    faults.extend(kinds::validate_update(&resource, &subresource, &old, &new));
+    faults.extend(kinds::validate_update(&resource, side, &old, &new));
     if !faults.is_empty() {
         return Err(call.invalid(name, &faults));
     }

@@ -192,7 +192,7 @@ impl Stream {
     /// Initial events; true when a piece is full.
     fn initial(&mut self, out: &mut BytesMut) -> bool {
         for entry in self.initial.by_ref() {
-            let bytes = if plain(&self.call) {
+            let bytes = if plain(&self.call) && self.call.resource.shows(&entry) {
                 framed("ADDED", &entry.value)
             } else {
                 let value = kinds::to_route(&self.call.resource, object::decode(&entry.value));
