@@ -161,7 +161,9 @@ impl Elector {
             if !ended {
                 leading.await;
             }
-            let held = self.leadership.holds();
+            // Never give back what is another's by now.
+            let ours = self.observed.as_ref().is_some_and(|seen| self.is_ours(&seen.lease));
+            let held = ours && self.leadership.holds();
             self.leadership.held.lock().until = None;
             if held {
                 self.release().await;
@@ -272,3 +274,6 @@ impl Elector {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

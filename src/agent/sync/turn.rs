@@ -1,11 +1,11 @@
 //! The apply turn: read what is wanted, apply it, take away what is not, tell how it went.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::apps::{DeployerType, Description};
 use api::object::ObjectRef;
-use cluster::apply::{Desired as Prepared, Pruned, Victim};
+use cluster::apply::{Desired as Prepared, FaultReason, Pruned, Victim};
 use engine::Next;
 use plan::sync::{Applier as Who, Claimant, Identity, applier, desire, inventory, victims, yield_to_autoscalers};
 
@@ -191,6 +191,7 @@ impl Syncer {
         }
         let outcomes = self.applier.apply(&due).await;
         let mut retry = false;
+        let mut missing = BTreeSet::new();
         for outcome in outcomes {
             let identity = Identity::of(&outcome.id);
             match outcome.done {
@@ -207,6 +208,11 @@ impl Syncer {
                 }
                 Err(fault) => {
                     retry |= fault.reason.may_heal();
+                    match fault.reason {
+                        FaultReason::NamespaceMissing => missing.insert("/api/v1/namespaces"),
+                        FaultReason::NoSuchKind => missing.insert("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),
+                        _ => false,
+                    };
                     self.session.shared.metrics.count("apply_faults_total", &[("reason", fault.reason.as_str())], 1);
                     if faults.insert(identity, fault.message.clone()).as_ref() != Some(&fault.message) {
                         tracing::warn!(cluster = self.session.cluster_name, object = %outcome.id, reason = fault.reason.as_str(), error = fault.message, "cannot apply");
@@ -214,6 +220,7 @@ impl Syncer {
                 }
             }
         }
+        self.watches.wake_on(&missing);
         retry
     }
 

@@ -43,6 +43,8 @@ pub(super) struct Watches {
     tasks: Tasks,
     live: Arc<Mutex<BTreeMap<Identity, Live>>>,
     running: Mutex<BTreeMap<(String, String), Watch>>,
+    /// Watches that only wake: path of the collection -> stop.
+    triggers: Mutex<BTreeMap<String, CancellationToken>>,
 }
 
 /// Objects that went through the pipeline carry one of these labels.
@@ -56,7 +58,7 @@ fn is_labelled(object: &Value) -> bool {
 
 impl Watches {
     pub(super) fn new(namespace: String, applier: Arc<Applier>, queue: Queue<Turn>, tasks: Tasks) -> Self {
-        Self { namespace, applier, queue, tasks, live: Arc::default(), running: Mutex::default() }
+        Self { namespace, applier, queue, tasks, live: Arc::default(), running: Mutex::default(), triggers: Mutex::default() }
     }
 
     /// A live object.
@@ -127,10 +129,46 @@ impl Watches {
         }
     }
 
+    /// Wakes the sync when something of these collections comes, which was missing when objects were applied.
+    pub(super) fn wake_on(&self, collections: &BTreeSet<&'static str>) {
+        let mut triggers = self.triggers.lock();
+        triggers.retain(|path, stop| {
+            let keep = collections.contains(path.as_str());
+            if !keep {
+                stop.cancel();
+            }
+            keep
+        });
+        for path in collections {
+            if triggers.contains_key(*path) {
+                continue;
+            }
+            let stop = self.tasks.token().child_token();
+            triggers.insert((*path).to_owned(), stop.clone());
+            let target = Target { path: (*path).to_owned(), labels: None, fields: None, metadata_only: true };
+            let (client, queue) = (self.applier.dynamic().client().clone(), self.queue.clone());
+            self.tasks.spawn("trigger", async move {
+                let wake = move |event: Event<Object>| {
+                    if matches!(event, Event::Apply(_)) {
+                        queue.add(Turn::Apply);
+                    }
+                    ControlFlow::Continue(())
+                };
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = follow::<Object>(client, target, wake) => {}
+                }
+            });
+        }
+    }
+
     /// Stops all watches and forgets what they showed: somebody else applies now.
     pub(super) fn stop(&self) {
         for (_, watch) in std::mem::take(&mut *self.running.lock()) {
             watch.stop.cancel();
+        }
+        for (_, stop) in std::mem::take(&mut *self.triggers.lock()) {
+            stop.cancel();
         }
         self.live.lock().clear();
     }
