@@ -46,6 +46,7 @@ pub async fn run(client: Client, options: Options, shutdown: CancellationToken) 
     start(&world, "feed", &queues.feeds, workers, &tasks, |world, key| async move { world.feed_turn(&key).await });
     start(&world, "override", &queues.overrides, workers, &tasks, |world, key| async move { world.override_turn(&key).await });
     start(&world, "helm", &queues.helm, workers, &tasks, |world, key| async move { world.helm_turn(&key).await });
+    start(&world, "leaving", &queues.leaving, workers, &tasks, |world, key| async move { world.leaving_turn(&key).await });
     start(&world, "status", &queues.statuses, workers, &tasks, |world, key| async move { world.status_turn(&key).await });
     if let Some(lookup) = options.charts.clone() {
         start(&world, "chart", &queues.charts, workers, &tasks, move |world, key| {

@@ -14,9 +14,9 @@ use plan::descriptions::{self, FeedSeen, MissingFeeds};
 use plan::overrides::{Override, order};
 use plan::render::{self, feed_index};
 use plan::step::{Step, Version, app_ref, label_of};
-use plan::{feeds, inventory, releases, subscription};
+use plan::{feeds, inventory, lost, releases, subscription};
 
-use crate::world::{FeedKind, OverrideKind, Told, World, facts};
+use crate::world::{FeedKind, Leaving, OverrideKind, Told, World, facts};
 
 /// Shortest time between two writes of one Subscription's aggregated status, per thousand bound clusters: a wave over a
 /// fleet is summed up a few times, not once per cluster.
@@ -213,6 +213,18 @@ impl World {
         }
         let seen = releases::Seen { releases: self.releases.by("description", &uid), description, taken };
         Ok(settled(self.perform_in_order(&releases::decide(&seen)).await?))
+    }
+
+    /// A turn over something that is being deleted: it does not wait for a cluster that cannot answer.
+    pub(crate) async fn leaving_turn(&self, key: &(Leaving, Key)) -> Result<Settled, TurnError> {
+        let steps = match key.0 {
+            Leaving::Description => self.descriptions.get_key(&key.1).map(|d| lost::decide("Description", &d.metadata, self.reach(&d.metadata), false)),
+            Leaving::Release => self.releases.get_key(&key.1).map(|r| {
+                let untouched = r.status.as_ref().is_none_or(|status| status.phase.is_empty());
+                lost::decide("HelmRelease", &r.metadata, self.reach(&r.metadata), untouched)
+            }),
+        };
+        Ok(settled(self.perform_in_order(&steps.unwrap_or_default()).await?))
     }
 
     /// A turn over the status of a Subscription: what its clusters say, in sum.

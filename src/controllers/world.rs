@@ -17,6 +17,7 @@ use engine::{Cache, Change, Clock, Key, Queue, Recorder, Registry, Tasks};
 use kube::Client;
 use parking_lot::Mutex;
 use plan::descriptions::Report;
+use plan::lost::Reach;
 use plan::overrides::{Digest, Override};
 use plan::render::{self, ClusterFacts, Memo, Part, feed_index};
 use plan::step::label_of;
@@ -42,6 +43,15 @@ pub(crate) enum OverrideKind {
     Global,
 }
 
+/// What waits for a child while it is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Leaving {
+    /// A Description.
+    Description,
+    /// A HelmRelease.
+    Release,
+}
+
 /// The queues, one per controller.
 pub(crate) struct Queues {
     /// Subscriptions.
@@ -54,6 +64,8 @@ pub(crate) struct Queues {
     pub(crate) overrides: Queue<(OverrideKind, Key)>,
     /// Descriptions of charts.
     pub(crate) helm: Queue<Key>,
+    /// Descriptions and HelmReleases that are being deleted.
+    pub(crate) leaving: Queue<(Leaving, Key)>,
     /// Charts whose existence is to be verified.
     pub(crate) charts: Queue<Key>,
     /// Subscriptions whose status is to be summed up.
@@ -178,6 +190,7 @@ impl World {
                 feeds: Queue::with(clock.clone(), queue()),
                 overrides: Queue::with(clock.clone(), queue()),
                 helm: Queue::with(clock.clone(), queue()),
+                leaving: Queue::with(clock.clone(), queue()),
                 charts: Queue::with(clock.clone(), queue()),
                 statuses: Queue::with(clock.clone(), queue()),
             },
@@ -306,6 +319,13 @@ impl World {
         sum
     }
 
+    /// Whether the cluster that an object in a dedicated namespace is for can still do its part.
+    pub(crate) fn reach(&self, meta: &api::ObjectMeta) -> Reach {
+        let id = label_of(meta, label::CLUSTER_ID);
+        let found = self.clusters.in_namespace(meta.namespace.as_deref().unwrap_or_default());
+        Reach::of(found.iter().find(|cluster| id.is_empty() || cluster.spec.cluster_id == id).map(|cluster| &**cluster))
+    }
+
     /// Facts of a cluster by its namespace: labels of the Base first, since one cluster may share a namespace.
     pub(crate) fn cluster_of(&self, base: &api::ObjectMeta) -> ClusterFacts {
         let namespace = base.namespace.as_deref().unwrap_or_default();
@@ -415,6 +435,9 @@ impl World {
             }
             self.queues.helm.add(change.key.clone());
         }
+        if any.metadata.deletion_timestamp.is_some() {
+            self.queues.leaving.add((Leaving::Description, change.key.clone()));
+        }
         if wanted || change.touches(|d| d.status.clone()) {
             self.wake_status(&any.metadata);
         }
@@ -491,6 +514,9 @@ impl World {
         {
             self.queues.helm.add(Key::new(&change.key.namespace, &owner.name));
         }
+        if any.metadata.deletion_timestamp.is_some() {
+            self.queues.leaving.add((Leaving::Release, change.key.clone()));
+        }
         self.wake_status(&any.metadata);
     }
 
@@ -546,6 +572,18 @@ impl World {
 
     fn on_cluster(&self, change: &Change<'_, ManagedCluster>) {
         let made = change.old.is_none() || change.new.is_none();
+        if made || change.touches(|c| Reach::of(Some(c))) {
+            for description in self.descriptions.in_namespace(&change.key.namespace) {
+                if description.metadata.deletion_timestamp.is_some() {
+                    self.queues.leaving.add((Leaving::Description, Key::of(&*description)));
+                }
+            }
+            for release in self.releases.in_namespace(&change.key.namespace) {
+                if release.metadata.deletion_timestamp.is_some() {
+                    self.queues.leaving.add((Leaving::Release, Key::of(&*release)));
+                }
+            }
+        }
         if !made && !change.touches(|c| (c.metadata.labels.clone(), c.spec.cluster_id.clone())) {
             return;
         }

@@ -212,7 +212,7 @@ fn fits_block(text: &str) -> bool {
     text.contains('\n')
         && !first.is_empty()
         && !first.starts_with([' ', '\t'])
-        && text.lines().all(|line| !line.starts_with('\t') && !(line.starts_with(' ') && line.trim_matches([' ', '\t']).is_empty()))
+        && text.lines().all(|line| !(line.starts_with('\t') || line.starts_with(' ') && line.trim_matches([' ', '\t']).is_empty()))
         && text.chars().all(|c| c == '\n' || c == '\t' || is_printable(c))
 }
 

@@ -71,7 +71,7 @@ pub fn apply(document: &mut Value, path: &str, format: Format, inner: &Inner) ->
     let mut content = read::parse(text, &read::Limits::OBJECT).map_err(|source| FieldError::Text { path: path.to_owned(), source })?;
     match inner {
         Inner::JsonPatch(operations) => {
-            if !(content.is_object() || content.is_array()) && !operations.is_empty() {
+            if !(content.is_object() || content.is_array() || operations.is_empty()) {
                 return Err(FieldError::Scalar { path: path.to_owned(), found: patch::kind_word(&content) });
             }
             patch::apply(&mut content, operations).map_err(|source| FieldError::Inner { path: path.to_owned(), source })?;

@@ -12,6 +12,7 @@ pub mod health;
 pub mod inventory;
 pub mod kinds;
 pub mod lifecycle;
+pub mod lost;
 pub mod overrides;
 pub mod placement;
 pub mod quantity;

@@ -326,6 +326,24 @@ async fn a_base_by_hand_works_with_labels_and_without() {
     stage.wait("the Base to go", || async { stage.get("Base", "clusternet-harbor", "hut").await.is_none().then_some(()) }).await;
 }
 
+/// Pitfall C1.1: nothing waits for what cannot exist any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletion_does_not_wait_for_a_cluster_that_is_gone_or_silent() {
+    let stage = Stage::new(&names(&["harbor", "meadow"])).await;
+    stage.config_map("a", "1").await;
+    stage.subscribe("s", config_maps(&["a"]), json!({})).await;
+    stage.wait("two rendered objects", || async { (stage.rendered().await.len() == 2).then_some(()) }).await;
+    stage.delete("Subscription", "fleet", "s").await;
+    stage.wait("Descriptions that are being deleted", || async { stage.list("Description").await.iter().all(api::object::is_deleting).then_some(()) }).await;
+    assert_eq!(stage.list("Description").await.len(), 2, "both clusters are waited for");
+    let unknown = json!([{"type": "Ready", "status": "Unknown", "reason": "ClusterStatusUnknown", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    let clusters = resource(CLUSTERS, "ManagedCluster");
+    stage.dynamic.merge_patch(&clusters, "clusternet-harbor", "harbor", "status", &json!({"status": {"conditions": unknown}}), "test").await.expect("patched");
+    let none = cluster::dynamic::Precondition::default();
+    stage.dynamic.delete(&clusters, "clusternet-meadow", "meadow", &none, cluster::dynamic::Propagation::Background).await.expect("deleted");
+    stage.wait("everything to be gone", || async { (stage.list("Subscription").await.is_empty() && stage.list("Base").await.is_empty()).then_some(()) }).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_change_touches_a_hundred_clusters_with_one_write_each() {
     let clusters: Vec<String> = (0..100).map(|n| format!("c{n:03}")).collect();
