@@ -15,6 +15,7 @@ pub mod plugins;
 pub mod policy;
 pub mod request;
 pub mod snapshot;
+pub mod what_if;
 #[cfg(test)]
 mod tests;
 
