@@ -75,60 +75,96 @@ fn to_regex(p: &str) -> Option<String> {
 /// Go's `filepath.Match`; `None` for a malformed pattern.
 pub fn path_match(pattern: &str, name: &str) -> Option<bool> {
     let p: Vec<char> = pattern.chars().collect();
+    well_formed(&p)?;
     let n: Vec<char> = name.chars().collect();
-    let mut re = String::from("(?s)^");
+    Some(matches_from(&p, &n))
+}
+
+fn well_formed(p: &[char]) -> Option<()> {
     let mut i = 0;
     while i < p.len() {
         match p[i] {
-            '*' => re.push_str("[^/]*"),
-            '?' => re.push_str("[^/]"),
-            '[' => {
-                i += 1;
-                re.push('[');
-                if p.get(i) == Some(&'^') {
-                    re.push('^');
-                    i += 1;
-                }
-                let mut any = false;
-                loop {
-                    let mut one = |i: &mut usize| -> Option<char> {
-                        let mut c = *p.get(*i)?;
-                        if c == '\\' {
-                            *i += 1;
-                            c = *p.get(*i)?;
-                        }
-                        *i += 1;
-                        Some(c)
-                    };
-                    if p.get(i)? == &']' && any {
-                        break;
-                    }
-                    if matches!(p.get(i)?, '-' | ']') {
-                        return None;
-                    }
-                    let lo = one(&mut i)?;
-                    let hi = if p.get(i) == Some(&'-') {
-                        i += 1;
-                        one(&mut i)?
-                    } else {
-                        lo
-                    };
-                    if lo <= hi {
-                        re.push_str(&format!("\\x{{{:x}}}-\\x{{{:x}}}", lo as u32, hi as u32));
-                    }
-                    any = true;
-                }
-                re.push_str("&&[^/]]");
-            }
             '\\' => {
-                i += 1;
-                re.push_str(&regex::escape(&p.get(i)?.to_string()));
+                p.get(i + 1)?;
+                i += 2;
             }
-            c => re.push_str(&regex::escape(&c.to_string())),
+            '[' => i = class(p, i, None)?.1,
+            _ => i += 1,
         }
+    }
+    Some(())
+}
+
+/// Reads a class at a place: does it hold the character, and where does it end.
+fn class(p: &[char], at: usize, c: Option<char>) -> Option<(bool, usize)> {
+    let mut i = at + 1;
+    let negated = p.get(i) == Some(&'^');
+    if negated {
         i += 1;
     }
-    re.push('$');
-    let text: String = n.into_iter().collect();
-    regex::Regex::new(&re).ok().map(|r| r.is_match(&text))
+    let one = |i: &mut usize| -> Option<char> {
+        let mut c = *p.get(*i)?;
+        if c == '-' || c == ']' {
+            return None;
+        }
+        if c == '\\' {
+            *i += 1;
+            c = *p.get(*i)?;
+        }
+        *i += 1;
+        Some(c)
+    };
+    let (mut hit, mut ranges) = (false, 0);
+    loop {
+        if p.get(i)? == &']' && ranges > 0 {
+            break;
+        }
+        let lo = one(&mut i)?;
+        let hi = if p.get(i) == Some(&'-') {
+            i += 1;
+            one(&mut i)?
+        } else {
+            lo
+        };
+        hit |= c.is_some_and(|c| lo <= c && c <= hi);
+        ranges += 1;
+    }
+    Some((hit != negated, i + 1))
+}
+
+fn matches_from(p: &[char], n: &[char]) -> bool {
+    // The last star and where it matched up to, to go back to.
+    let (mut i, mut j) = (0, 0);
+    let mut back: Option<(usize, usize)> = None;
+    loop {
+        let step = match p.get(i) {
+            None if j == n.len() => return true,
+            Some('*') => {
+                back = Some((i, j));
+                i += 1;
+                continue;
+            }
+            Some(pc) if j < n.len() => match pc {
+                '?' => (n[j] != '/').then_some(i + 1),
+                '[' => class(p, i, Some(n[j])).and_then(|(hit, end)| hit.then_some(end)),
+                '\\' => (p.get(i + 1) == Some(&n[j])).then_some(i + 2),
+                c => (*c == n[j]).then_some(i + 1),
+            },
+            _ => None,
+        };
+        match step {
+            Some(next) => {
+                i = next;
+                j += 1;
+            }
+            None => match back {
+                Some((star, from)) if from < n.len() && n[from] != '/' => {
+                    back = Some((star, from + 1));
+                    i = star + 1;
+                    j = from + 1;
+                }
+                _ => return false,
+            },
+        }
+    }
 }

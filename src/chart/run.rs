@@ -68,7 +68,7 @@ pub struct TplCache {
     trees: Mutex<HashMap<Str, Arc<Result<Trees, String>>>>,
     regexes: Mutex<HashMap<String, Result<regex::bytes::Regex, String>>>,
     /// Lowered forms for minijinja.
-    pub(crate) lowered: crate::lower::Cache,
+    pub(crate) lowered: crate::lower::vm::Cache,
 }
 
 impl std::fmt::Debug for TplCache {
@@ -83,24 +83,24 @@ const CACHED_TEXT: usize = 64 << 10;
 const CACHED: usize = 4096;
 
 /// What a render needs from outside.
-pub struct Env<'r> {
+pub struct Env {
     /// The present, in nanoseconds since 1970.
     pub now: i128,
     /// Seed of all randomness.
     pub seed: u64,
     /// Cluster picture.
-    pub lookup: Option<&'r dyn Lookup>,
+    pub lookup: Option<Arc<dyn Lookup>>,
     /// Bounds.
     pub limits: Limits,
     /// Engine.
     pub engine: Engine,
     /// Parsed texts.
-    pub cache: &'r TplCache,
+    pub cache: Arc<TplCache>,
 }
 
 /// A running render.
-pub struct Runtime<'r> {
-    env: Env<'r>,
+pub struct Runtime {
+    env: Env,
     /// Generator.
     pub rng: Rng,
     /// Templates in scope.
@@ -112,9 +112,9 @@ pub struct Runtime<'r> {
     ticks: u32,
 }
 
-impl<'r> Runtime<'r> {
+impl Runtime {
     /// Starts a render over a set of templates.
-    pub fn new(env: Env<'r>, set: Arc<Set>) -> Self {
+    pub fn new(env: Env, set: Arc<Set>) -> Self {
         let rng = Rng::new(env.seed);
         let (fuel, text) = (env.limits.fuel, env.limits.text);
         Self { env, rng, set, included: BTreeMap::new(), fuel, text, depth: 0, ticks: 0 }
@@ -127,8 +127,14 @@ impl<'r> Runtime<'r> {
     }
 
     /// Shared caches.
-    pub(crate) fn cache(&self) -> &'r TplCache {
-        self.env.cache
+    pub(crate) fn cache(&self) -> Arc<TplCache> {
+        self.env.cache.clone()
+    }
+
+    /// A runtime that does nothing: it holds the place of one that is lent to minijinja.
+    pub(crate) fn placeholder() -> Self {
+        let env = Env { now: 0, seed: 0, lookup: None, limits: Limits { fuel: 0, text: 0, depth: 0 }, engine: Engine::Direct, cache: Arc::default() };
+        Self::new(env, Arc::default())
     }
 
     /// Uses up evaluation steps.
@@ -155,7 +161,7 @@ impl<'r> Runtime<'r> {
 
     /// A compiled regular expression.
     pub fn regex(&mut self, p: &str) -> Result<regex::bytes::Regex, GoErr> {
-        let cache = self.env.cache;
+        let cache = self.env.cache.clone();
         let mut c = cache.regexes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(r) = c.get(p) {
             return r.clone().map_err(GoErr::new);
@@ -169,7 +175,7 @@ impl<'r> Runtime<'r> {
 
     /// Answers `lookup`.
     pub fn lookup(&self, api: &str, kind: &str, ns: &str, name: &str) -> Val {
-        match self.env.lookup.and_then(|l| l.lookup(api, kind, ns, name)) {
+        match self.env.lookup.as_ref().and_then(|l| l.lookup(api, kind, ns, name)) {
             Some(j) => Val::from_json(&j),
             None => Val::map(Default::default()),
         }
@@ -204,7 +210,7 @@ impl<'r> Runtime<'r> {
         let from = out.len();
         let r = stacker::maybe_grow(128 << 10, 2 << 20, || match self.env.engine {
             Engine::Direct => eval::execute(self, tree, data, out),
-            Engine::Jinja => crate::lower::execute(self, tree, data, out),
+            Engine::Jinja => crate::lower::vm::execute(self, tree, data, out),
         });
         self.depth -= 1;
         self.grew(out.len() - from)?;
@@ -227,7 +233,7 @@ impl<'r> Runtime<'r> {
 
     /// Parses a text for `tpl`, or remembers having done so.
     fn parsed(&mut self, text: &Str) -> Arc<Result<Trees, String>> {
-        let cache = self.env.cache;
+        let cache = self.env.cache.clone();
         let lock = || cache.trees.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(t) = lock().get(text) {
             return t.clone();

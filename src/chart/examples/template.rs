@@ -34,7 +34,7 @@ struct Args {
     bench: usize,
 }
 
-fn parse_args(req: &mut Request<'_>) -> Result<Args, String> {
+fn parse_args(req: &mut Request) -> Result<Args, String> {
     let mut a = Args { positional: Vec::new(), given: Given::default(), bench: 0 };
     let mut it = std::env::args().skip(1);
     while let Some(arg) = it.next() {

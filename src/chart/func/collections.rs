@@ -129,7 +129,7 @@ fn with(v: &Val, message: &str, run: impl FnOnce(&[Val]) -> Out) -> Out {
     }
 }
 
-fn dict(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn dict(_: &mut Runtime, a: &[Val]) -> Out {
     let mut t = Tree::new();
     for pair in a.chunks(2) {
         let value = pair.get(1).map_or_else(|| Val::str(""), nil);
@@ -138,7 +138,7 @@ fn dict(_: &mut Runtime<'_>, a: &[Val]) -> Out {
     Ok(Val::map(t))
 }
 
-fn set(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn set(_: &mut Runtime, a: &[Val]) -> Out {
     let Some(m) = map(&a[0]) else { return err("assignment to entry in nil map") };
     m.lock().insert(Str::from(s(&a[1])), nil(&a[2]));
     Ok(as_any(&a[0]))
@@ -157,7 +157,7 @@ fn plain_map(v: &Val) -> Option<&Arc<crate::value::Map>> {
     map(v).filter(|m| m.ty == crate::value::MapTy::Any)
 }
 
-fn dig(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn dig(_: &mut Runtime, a: &[Val]) -> Out {
     let [keys @ .., default, last] = a else { return err("dig needs at least three arguments") };
     if keys.is_empty() {
         return err("dig needs at least three arguments");
@@ -182,7 +182,7 @@ fn dig(_: &mut Runtime<'_>, a: &[Val]) -> Out {
     Ok(default.clone())
 }
 
-fn slice(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn slice(_: &mut Runtime, a: &[Val]) -> Out {
     let l = match &a[0] {
         Val::List(l) => l,
         Val::No | Val::Nil => return err(NIL_PANIC),
@@ -200,7 +200,7 @@ fn slice(_: &mut Runtime<'_>, a: &[Val]) -> Out {
     Ok(Val::typed_list(l.ty, l.v[start as usize..end as usize].to_vec()))
 }
 
-fn concat(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn concat(_: &mut Runtime, a: &[Val]) -> Out {
     let mut out = Vec::new();
     for v in a {
         match v {
@@ -215,7 +215,7 @@ fn concat(_: &mut Runtime<'_>, a: &[Val]) -> Out {
     Ok(if out.is_empty() { Val::nil_list(ListTy::Any) } else { Val::list(out) })
 }
 
-fn has(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn has(_: &mut Runtime, a: &[Val]) -> Out {
     match &a[1] {
         Val::No | Val::Nil => Ok(Val::Bool(false)),
         Val::List(l) => Ok(Val::Bool(l.v.iter().any(|v| v.deep_equal(&a[0])))),
@@ -223,11 +223,11 @@ fn has(_: &mut Runtime<'_>, a: &[Val]) -> Out {
     }
 }
 
-fn without(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn without(_: &mut Runtime, a: &[Val]) -> Out {
     with(&a[0], "Cannot find without on type", |l| Ok(Val::list(l.iter().filter(|v| !a[1..].iter().any(|o| o.deep_equal(v))).cloned().collect())))
 }
 
-fn chunk(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn chunk(_: &mut Runtime, a: &[Val]) -> Out {
     let n = int(&a[0]);
     with(&a[1], "Cannot chunk type", |l| {
         if n <= 0 {

@@ -24,7 +24,7 @@ pub(super) fn table() -> Vec<Func> {
     ]
 }
 
-fn call(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn call(_: &mut Runtime, a: &[Val]) -> Out {
     // No value of a chart is ever a function.
     match a.first() {
         Some(v) if v.is_some() => err(format!("non-function {} of type {}", "", v.type_name())),

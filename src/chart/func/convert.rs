@@ -44,6 +44,6 @@ pub(crate) fn empty(v: &Val) -> bool {
     !v.truth()
 }
 
-fn deep_copy(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn deep_copy(_: &mut Runtime, a: &[Val]) -> Out {
     Ok(a[0].deep_copy())
 }

@@ -83,7 +83,7 @@ impl CoreRng for Core<'_> {
 
 impl CryptoRng for Core<'_> {}
 
-fn bcrypt_hash(rt: &mut Runtime<'_>, password: &[u8]) -> String {
+fn bcrypt_hash(rt: &mut Runtime, password: &[u8]) -> String {
     if password.len() > 72 {
         return "failed to encrypt string with bcrypt: bcrypt: password length exceeds 72 bytes".into();
     }
@@ -199,7 +199,7 @@ struct Key {
 }
 
 impl Key {
-    fn rsa(rt: &mut Runtime<'_>, bits: usize) -> Result<Key, GoErr> {
+    fn rsa(rt: &mut Runtime, bits: usize) -> Result<Key, GoErr> {
         rt.burn(20_000_000)?;
         let k = RsaPrivateKey::new(&mut Core(&mut rt.rng.0), bits).map_err(|e| GoErr::new(format!("error generating rsa key: {e}")))?;
         Key::from_rsa(k)
@@ -257,7 +257,7 @@ fn ec_forms(secret: &p256::SecretKey) -> (Vec<u8>, Vec<u8>) {
     (sec1, pkcs8)
 }
 
-fn random_p256(rt: &mut Runtime<'_>) -> Result<p256::SecretKey, GoErr> {
+fn random_p256(rt: &mut Runtime) -> Result<p256::SecretKey, GoErr> {
     for _ in 0..100 {
         if let Ok(k) = p256::SecretKey::from_slice(&rt.rng.bytes(32)) {
             return Ok(k);
@@ -266,7 +266,7 @@ fn random_p256(rt: &mut Runtime<'_>) -> Result<p256::SecretKey, GoErr> {
     err("failed to generate private key")
 }
 
-fn gen_key(rt: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn gen_key(rt: &mut Runtime, a: &[Val]) -> Out {
     let t = match &*text(&a[0]) {
         "" | "rsa" => Key::rsa(rt, 4096)?.text,
         "ecdsa" => pem("EC PRIVATE KEY", &ec_forms(&random_p256(rt)?).0),
@@ -281,7 +281,7 @@ fn gen_key(rt: &mut Runtime<'_>, a: &[Val]) -> Out {
 }
 
 /// A DSA key of 2048 and 256 bits.
-fn dsa(rt: &mut Runtime<'_>) -> Result<String, GoErr> {
+fn dsa(rt: &mut Runtime) -> Result<String, GoErr> {
     rt.burn(50_000_000)?;
     let rng = &mut Core(&mut rt.rng.0);
     let one = BigUint::from(1u8);
@@ -375,7 +375,7 @@ fn go_ip(t: &str) -> Option<std::net::IpAddr> {
     t.parse().ok()
 }
 
-fn make(rt: &mut Runtime<'_>, want: Want, key: Key, signer: Option<Cert>) -> Out {
+fn make(rt: &mut Runtime, want: Want, key: Key, signer: Option<Cert>) -> Out {
     let show = crate::text::fmt::sprint;
     // A signer is looked at before the names, as the original does.
     let issuer_key = match &signer {
@@ -440,7 +440,7 @@ fn make(rt: &mut Runtime<'_>, want: Want, key: Key, signer: Option<Cert>) -> Out
     Ok(Val::obj(Obj::Cert(Cert { cert: pem("CERTIFICATE", made.der()), key: key.text })))
 }
 
-fn build(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn build(_: &mut Runtime, a: &[Val]) -> Out {
     let Ok(c) = STANDARD.decode(s(&a[0])) else { return err("unable to decode base64 certificate") };
     let Ok(k) = STANDARD.decode(s(&a[1])) else { return err("unable to decode base64 private key") };
     let (c, k) = (String::from_utf8_lossy(&c).into_owned(), String::from_utf8_lossy(&k).into_owned());
@@ -462,7 +462,7 @@ fn aes_key(v: &Val) -> [u8; 32] {
     k
 }
 
-fn encrypt(rt: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn encrypt(rt: &mut Runtime, a: &[Val]) -> Out {
     use cbc::cipher::{BlockEncryptMut as _, KeyIvInit as _, block_padding::Pkcs7};
     if s(&a[1]).is_empty() {
         return Ok(Val::str(""));
@@ -473,7 +473,7 @@ fn encrypt(rt: &mut Runtime<'_>, a: &[Val]) -> Out {
     Ok(Val::str(STANDARD.encode([&iv[..], &body].concat())))
 }
 
-fn decrypt(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn decrypt(_: &mut Runtime, a: &[Val]) -> Out {
     use cbc::cipher::{BlockDecryptMut as _, KeyIvInit as _, block_padding::NoPadding};
     if s(&a[1]).is_empty() {
         return Ok(Val::str(""));

@@ -75,14 +75,14 @@ fn unix(n: i64) -> Time {
     Time { nanos: n as i128 * 1_000_000_000, zone: (0, "UTC".into()), mono: None }
 }
 
-fn moment(rt: &mut Runtime<'_>, v: &Val) -> Time {
+fn moment(rt: &mut Runtime, v: &Val) -> Time {
     match v {
         Val::Int(n) | Val::Int64(n) => unix(*n),
         v => time(v).cloned().unwrap_or_else(|| rt.now()),
     }
 }
 
-fn in_zone(rt: &mut Runtime<'_>, layout: &str, v: &Val, zone: &str) -> Out {
+fn in_zone(rt: &mut Runtime, layout: &str, v: &Val, zone: &str) -> Out {
     let t = moment(rt, v);
     Ok(Val::str(format(layout, &to_zone(&t, zone))))
 }

@@ -59,7 +59,7 @@ fn error_map(e: String) -> Tree {
     Tree::from([(Str::from("Error"), Val::str(e))])
 }
 
-fn to_yaml_text(rt: &mut Runtime<'_>, v: &Val) -> Out {
+fn to_yaml_text(rt: &mut Runtime, v: &Val) -> Out {
     let mut out = to_yaml(v).unwrap_or_default();
     rt.grew(out.len())?;
     if out.last() == Some(&b'\n') {
@@ -68,7 +68,7 @@ fn to_yaml_text(rt: &mut Runtime<'_>, v: &Val) -> Out {
     Ok(Val::str(out))
 }
 
-fn must_to_yaml(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn must_to_yaml(_: &mut Runtime, a: &[Val]) -> Out {
     match to_yaml(&a[0]) {
         Some(mut o) => {
             if o.last() == Some(&b'\n') {

@@ -117,7 +117,7 @@ pub(crate) fn to_float(v: &Val) -> f64 {
     }
 }
 
-fn round(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn round(_: &mut Runtime, a: &[Val]) -> Out {
     let on = match a.get(2) {
         Some(Val::Float(f)) => *f,
         _ => 0.5,
@@ -129,7 +129,7 @@ fn round(_: &mut Runtime<'_>, a: &[Val]) -> Out {
     Ok(Val::Float(r / pow))
 }
 
-fn steps(rt: &mut Runtime<'_>, start: i64, stop: i64, step: i64) -> Result<Vec<Val>, GoErr> {
+fn steps(rt: &mut Runtime, start: i64, stop: i64, step: i64) -> Result<Vec<Val>, GoErr> {
     let mut v = Vec::new();
     if stop < start && step >= 0 || stop >= start && step <= 0 {
         return Ok(v);
@@ -150,7 +150,7 @@ fn steps(rt: &mut Runtime<'_>, start: i64, stop: i64, step: i64) -> Result<Vec<V
     Ok(v)
 }
 
-fn seq(rt: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn seq(rt: &mut Runtime, a: &[Val]) -> Out {
     let p: Vec<i64> = a.iter().map(int).collect();
     let list = match p[..] {
         [end] => {

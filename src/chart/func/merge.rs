@@ -15,7 +15,7 @@ pub(super) fn table() -> Vec<Func> {
     ]
 }
 
-fn merge(rt: &mut Runtime<'_>, a: &[Val], overwrite: bool) -> Out {
+fn merge(rt: &mut Runtime, a: &[Val], overwrite: bool) -> Out {
     let mut dst = a[0].clone();
     for src in &a[1..] {
         let Some(s) = map(src) else { continue };
@@ -29,7 +29,7 @@ fn merge(rt: &mut Runtime<'_>, a: &[Val], overwrite: bool) -> Out {
     Ok(dst)
 }
 
-fn deep(rt: &mut Runtime<'_>, dst: &Arc<Map>, src: &Arc<Map>, overwrite: bool, depth: usize) -> Result<(), GoErr> {
+fn deep(rt: &mut Runtime, dst: &Arc<Map>, src: &Arc<Map>, overwrite: bool, depth: usize) -> Result<(), GoErr> {
     if dst.same(src) {
         return Ok(());
     }

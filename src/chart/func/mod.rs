@@ -143,7 +143,7 @@ impl std::error::Error for GoErr {}
 /// Outcome of a function.
 pub type Out = Result<Val, GoErr>;
 /// Body of a function; arguments have been checked against the signature.
-pub type Body = fn(&mut Runtime<'_>, &[Val]) -> Out;
+pub type Body = fn(&mut Runtime, &[Val]) -> Out;
 
 /// A function.
 pub struct Func {

@@ -276,7 +276,7 @@ fn user_text(u: &(String, Option<String>)) -> String {
     }
 }
 
-fn url_parse(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn url_parse(_: &mut Runtime, a: &[Val]) -> Out {
     let u = match parse(&text(&a[0])) {
         Ok(u) => u,
         Err(e) => return err(format!("unable to parse url: {e}")),
@@ -287,7 +287,7 @@ fn url_parse(_: &mut Runtime<'_>, a: &[Val]) -> Out {
     Ok(Val::map(all.into_iter().map(|(k, v)| (Str::from(k), Val::str(v))).collect::<Tree>()))
 }
 
-fn url_join(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn url_join(_: &mut Runtime, a: &[Val]) -> Out {
     let get = |k: &str| -> Result<String, super::GoErr> {
         match map(&a[0]).and_then(|m| m.get(k.as_bytes())) {
             None => Ok(String::new()),

@@ -72,7 +72,7 @@ fn count(n: i64) -> Result<usize, GoErr> {
     Ok(n as usize)
 }
 
-fn pick(rt: &mut Runtime<'_>, n: i64, set: &[u8]) -> Out {
+fn pick(rt: &mut Runtime, n: i64, set: &[u8]) -> Out {
     if n < 0 {
         return Ok(Val::str(""));
     }

@@ -33,12 +33,12 @@ pub(super) fn table() -> Vec<Func> {
     ]
 }
 
-fn compile(rt: &mut Runtime<'_>, v: &Val) -> Result<Regex, GoErr> {
+fn compile(rt: &mut Runtime, v: &Val) -> Result<Regex, GoErr> {
     rt.regex(&text(v))
 }
 
 /// Compiled or refused, the latter as `MustCompile` panics.
-fn compiled(rt: &mut Runtime<'_>, v: &Val, must: bool) -> Result<Regex, GoErr> {
+fn compiled(rt: &mut Runtime, v: &Val, must: bool) -> Result<Regex, GoErr> {
     compile(rt, v).map_err(|e| {
         if must {
             let p = text(v);
@@ -50,7 +50,7 @@ fn compiled(rt: &mut Runtime<'_>, v: &Val, must: bool) -> Result<Regex, GoErr> {
     })
 }
 
-fn find_all(rt: &mut Runtime<'_>, a: &[Val], must: bool) -> Out {
+fn find_all(rt: &mut Runtime, a: &[Val], must: bool) -> Out {
     let r = compiled(rt, &a[0], must)?;
     let n = int(&a[2]);
     let max = if n < 0 { usize::MAX } else { n as usize };
@@ -58,12 +58,12 @@ fn find_all(rt: &mut Runtime<'_>, a: &[Val], must: bool) -> Out {
     Ok(if all.is_empty() { Val::nil_list(ListTy::Str) } else { strings(all) })
 }
 
-fn find(rt: &mut Runtime<'_>, a: &[Val], must: bool) -> Out {
+fn find(rt: &mut Runtime, a: &[Val], must: bool) -> Out {
     let r = compiled(rt, &a[0], must)?;
     Ok(Val::str(r.find(s(&a[1])).map_or(&b""[..], |m| m.as_bytes())))
 }
 
-fn replace(rt: &mut Runtime<'_>, a: &[Val], must: bool, expand: bool) -> Out {
+fn replace(rt: &mut Runtime, a: &[Val], must: bool, expand: bool) -> Out {
     let r = compiled(rt, &a[0], must)?;
     let (t, repl) = (s(&a[1]), s(&a[2]));
     let out = if expand { r.replace_all(t, repl) } else { r.replace_all(t, regex::bytes::NoExpand(repl)) };
@@ -71,7 +71,7 @@ fn replace(rt: &mut Runtime<'_>, a: &[Val], must: bool, expand: bool) -> Out {
     Ok(Val::str(out.into_owned()))
 }
 
-fn split(rt: &mut Runtime<'_>, a: &[Val], must: bool) -> Out {
+fn split(rt: &mut Runtime, a: &[Val], must: bool) -> Out {
     let r = compiled(rt, &a[0], must)?;
     let (t, n) = (s(&a[1]), int(&a[2]));
     if n == 0 {

@@ -80,7 +80,7 @@ fn eval_args(a: &[Val]) -> Vec<u8> {
     }
 }
 
-fn println(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn println(_: &mut Runtime, a: &[Val]) -> Out {
     let mut o = Vec::new();
     for (i, x) in a.iter().enumerate() {
         if i > 0 {
@@ -140,7 +140,7 @@ fn lower(b: &[u8]) -> Val {
     map_chars(b, u8::to_ascii_lowercase, |t| t.chars().map(super::words::to_lower).collect())
 }
 
-fn repeat(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn repeat(_: &mut Runtime, a: &[Val]) -> Out {
     let (n, t) = (int(&a[0]), s(&a[1]));
     if n < 0 {
         return err("strings: negative Repeat count");
@@ -229,7 +229,7 @@ pub(super) fn str_slice(v: &Val) -> Vec<Str> {
     }
 }
 
-fn trunc(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn trunc(_: &mut Runtime, a: &[Val]) -> Out {
     let (c, t) = (int(&a[0]), s(&a[1]));
     let n = t.len() as i64;
     if c < 0 && n + c > 0 {
@@ -288,7 +288,7 @@ pub(super) fn slice_panic(start: Option<i64>, end: Option<i64>, len: usize) -> S
     }
 }
 
-fn substr(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn substr(_: &mut Runtime, a: &[Val]) -> Out {
     let (start, end, t) = (int(&a[0]), int(&a[1]), s(&a[2]));
     let n = t.len() as i64;
     if start < 0 {

@@ -353,7 +353,7 @@ fn abbreviate(t: &[u8], offset: i64, max: i64) -> Vec<u8> {
     [b"..." as &[u8], &t[(n - (max - 3)) as usize..]].concat()
 }
 
-fn abbrev(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn abbrev(_: &mut Runtime, a: &[Val]) -> Out {
     let w = int(&a[0]);
     if w < 4 {
         return Ok(a[1].clone());
@@ -361,7 +361,7 @@ fn abbrev(_: &mut Runtime<'_>, a: &[Val]) -> Out {
     Ok(Val::str(abbreviate(s(&a[1]), 0, w)))
 }
 
-fn abbrevboth(_: &mut Runtime<'_>, a: &[Val]) -> Out {
+fn abbrevboth(_: &mut Runtime, a: &[Val]) -> Out {
     let (left, right) = (int(&a[0]), int(&a[1]));
     if right < 4 || left > 0 && right < 7 {
         return Ok(a[2].clone());

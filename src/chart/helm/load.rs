@@ -29,7 +29,7 @@ pub struct Compiled {
     /// Parsed template files by full name.
     pub files: Mutex<HashMap<String, Arc<Result<Trees, String>>>>,
     /// Parsed `tpl` texts and expressions.
-    pub texts: TplCache,
+    pub texts: Arc<TplCache>,
 }
 
 /// A loaded chart.

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 /// What to render, and everything it may depend on.
-pub struct Request<'r> {
+pub struct Request {
     /// Release name.
     pub name: String,
     /// Release namespace.
@@ -53,14 +53,14 @@ pub struct Request<'r> {
     /// Seed of all randomness.
     pub seed: u64,
     /// Picture of a cluster.
-    pub lookup: Option<&'r dyn Lookup>,
+    pub lookup: Option<Arc<dyn Lookup>>,
     /// Bounds.
     pub limits: Limits,
     /// Engine.
     pub engine: Engine,
 }
 
-impl Default for Request<'_> {
+impl Default for Request {
     /// `helm template`'s defaults.
     fn default() -> Self {
         Self {
@@ -151,7 +151,7 @@ struct Part {
 }
 
 /// Renders a chart.
-pub fn template(chart: &Chart, req: &Request<'_>) -> Result<Output, Error> {
+pub fn template(chart: &Chart, req: &Request) -> Result<Output, Error> {
     let mut warnings = chart.warnings.clone();
     if !matches!(chart.metadata.kind.as_str(), "" | "application") {
         return Err(Error::NotInstallable(chart.metadata.kind.clone()));
@@ -182,9 +182,22 @@ pub fn template(chart: &Chart, req: &Request<'_>) -> Result<Output, Error> {
     ];
     let release = Val::map(release.into_iter().map(|(k, v)| (Str::from(k), v)).collect());
     let caps = Val::obj(Obj::Caps(caps));
-    let mut parts = Vec::new();
-    collect(&chart, "", true, &typed_values(&values), &release, &caps, &mut parts);
-    let mut files = execute(&chart, parts, req)?;
+    let run = |values: &Val, engine: Engine| {
+        let mut parts = Vec::new();
+        collect(&chart, "", true, &typed_values(values), &release, &caps, &mut parts);
+        execute(&chart, parts, req, engine)
+    };
+    let mut files = match req.engine {
+        Engine::Direct => run(&values, Engine::Direct)?,
+        Engine::Jinja => {
+            // Templates may change the values: the evaluator that words faults starts from a copy.
+            let again = values.deep_copy();
+            match run(&values, Engine::Jinja) {
+                Ok(files) => files,
+                Err(_) => run(&again, Engine::Direct)?,
+            }
+        }
+    };
     let mut notes = String::new();
     let main = format!("{}/templates/NOTES.txt", chart.name());
     for (path, text) in files.iter().filter(|(p, _)| p.ends_with("NOTES.txt")) {
@@ -278,7 +291,7 @@ fn parsed(chart: &Chart, p: &Part) -> Arc<Result<Trees, String>> {
     t
 }
 
-fn execute(chart: &Chart, mut parts: Vec<Part>, req: &Request<'_>) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+fn execute(chart: &Chart, mut parts: Vec<Part>, req: &Request, engine: Engine) -> Result<BTreeMap<String, Vec<u8>>, Error> {
     // Deeper files first, later names first: shallower definitions win.
     let slashes = |p: &Part| p.name.matches('/').count();
     parts.sort_by(|a, b| (slashes(b), &b.name).cmp(&(slashes(a), &a.name)));
@@ -291,7 +304,7 @@ fn execute(chart: &Chart, mut parts: Vec<Part>, req: &Request<'_>) -> Result<BTr
             Err(e) => return Err(Error::Template(parse_fault(&p.name, e))),
         }
     }
-    let env = Env { now: req.now, seed: req.seed, lookup: req.lookup, limits: req.limits.clone(), engine: req.engine, cache: &chart.compiled.texts };
+    let env = Env { now: req.now, seed: req.seed, lookup: req.lookup.clone(), limits: req.limits.clone(), engine, cache: chart.compiled.texts.clone() };
     let mut rt = Runtime::new(env, Arc::new(set));
     let mut out = BTreeMap::new();
     for p in &parts {
@@ -399,7 +412,7 @@ fn crd_files(c: &Chart, parent: &str, out: &mut Vec<(String, String)>) {
     }
 }
 
-fn print(out: &Output, req: &Request<'_>) -> Result<String, Error> {
+fn print(out: &Output, req: &Request) -> Result<String, Error> {
     let mut manifest = String::new();
     let mut add = |path: &str, text: &str, to: &mut String| {
         to.push_str("---\n# Source: ");

@@ -37,8 +37,8 @@ enum Flow {
 
 type Res<T> = Result<T, GoErr>;
 
-struct State<'t, 'x, 'r> {
-    rt: &'x mut Runtime<'r>,
+struct State<'t, 'x> {
+    rt: &'x mut Runtime,
     name: &'t Str,
     file: &'t Arc<File>,
     node: At<'t>,
@@ -47,7 +47,7 @@ struct State<'t, 'x, 'r> {
 }
 
 /// Executes a template.
-pub fn execute(rt: &mut Runtime<'_>, tree: &Tree, data: Val, out: &mut Vec<u8>) -> Res<()> {
+pub fn execute(rt: &mut Runtime, tree: &Tree, data: Val, out: &mut Vec<u8>) -> Res<()> {
     let dot = Cell::plain(if matches!(data, Val::Nil) { Val::No } else { data });
     let mut s = State { rt, name: &tree.name, file: &tree.file, node: At::None, vars: vec![(0, dot.clone())], out };
     s.list(&dot, &tree.root).map(|_| ())
@@ -189,7 +189,7 @@ pub fn items(v: &Val, two: bool) -> Result<Items, String> {
     }
 }
 
-impl<'t> State<'t, '_, '_> {
+impl<'t> State<'t, '_> {
     fn fail<T>(&self, text: impl AsRef<str>) -> Res<T> {
         Err(exec_error(self.file, self.name, &self.node, text.as_ref(), None))
     }

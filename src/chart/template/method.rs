@@ -16,10 +16,10 @@ pub struct Method {
     /// Type of further arguments.
     pub rest: Option<Ty>,
     /// Body: receiver and checked arguments.
-    pub body: fn(&mut Runtime<'_>, &Val, &[Val]) -> Out,
+    pub body: fn(&mut Runtime, &Val, &[Val]) -> Out,
 }
 
-const fn m(params: &'static [Ty], body: fn(&mut Runtime<'_>, &Val, &[Val]) -> Out) -> Method {
+const fn m(params: &'static [Ty], body: fn(&mut Runtime, &Val, &[Val]) -> Out) -> Method {
     Method { params, rest: None, body }
 }
 

@@ -7,5 +7,5 @@ pub mod pretty;
 pub mod resolve;
 pub mod scan;
 
-pub use decode::{Fault, decode, decode_document};
+pub use decode::{Fault, decode, decode_document, decode_ints};
 pub use emit::to_yaml;
