@@ -245,7 +245,7 @@ fn schedule(one: &Subscription, inventory: Option<&FeedInventory>, before: Optio
         return out;
     };
     let subject = Arc::new(Subject::of(one, snapshot));
-    let request = Request { subject: subject.clone(), previous: Arc::new(Previous::of(&before)), inventory: inventory.map(|i| Arc::new(i.spec.clone())), now };
+    let request = Request { subject: subject.clone(), previous: Arc::new(Previous::of(&before)), ready: Arc::default(), inventory: inventory.map(|i| Arc::new(i.spec.clone())), now };
     if admit(snapshot, &framework.policy, &request) == Admission::No {
         subject.release(snapshot);
         out.message = "stays as it is".to_owned();

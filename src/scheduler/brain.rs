@@ -8,7 +8,7 @@ use api::clusters::ManagedCluster;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use plan::placement::{
-    Admission, Begun, ClusterChange, ClusterInfo, Decision, Events, Framework, Outcome, Pending, Placement, Previous, Request, Retry,
+    Admission, Begun, ClusterChange, ClusterInfo, Decision, Events, Framework, Outcome, Pending, Placement, Previous, Ready, Request, Retry,
     SelectorId, Snapshot, Subject, admit, begin, finish, same_bindings,
 };
 
@@ -25,6 +25,8 @@ pub struct Entry {
     pub resource_version: String,
     /// Conditions that were seen last.
     pub conditions: Vec<Condition>,
+    /// What is ready where; only kept for graceful moves.
+    pub ready: Arc<Ready>,
     /// Where its feeds are, or are about to be.
     pub previous: Arc<Previous>,
     /// A binding is being written, or was; what a watch says meanwhile may be older.
@@ -210,7 +212,9 @@ impl Brain {
         let seen = Arc::new(seen);
         let priority = subject.spec.priority();
         let mut due = true;
+        let ready = if subject.graceful { Arc::new(Ready::of(&status)) } else { Arc::default() };
         let mut entry = Entry {
+            ready,
             uid: meta.uid.clone().unwrap_or_default(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             conditions: status.conditions,
@@ -238,17 +242,20 @@ impl Brain {
             }
             // A status that is not what was there and not what is being written was changed by someone else.
             due = !same_spec || *entry.previous != *old.previous;
+            if old.ready != entry.ready {
+                self.queue.wake(&key, Events::HEALTH);
+            }
             self.forget_interest(&key, &old.subject);
             old.subject.release(&mut self.snapshot);
         }
         for id in entry.subject.selectors.iter().flatten() {
             self.interest.entry(*id).or_default().insert(Arc::clone(&key));
         }
-        self.entries.insert(Arc::clone(&key), entry);
+        let woken = self.entries.insert(Arc::clone(&key), entry).is_some_and(|old| old.subject.graceful);
         if due {
             self.queue.add(&key, priority);
         }
-        due
+        due || woken
     }
 
     /// A Subscription is gone, or nobody's of ours.
@@ -329,6 +336,7 @@ impl Brain {
             let request = Request {
                 subject: Arc::clone(&entry.subject),
                 previous: Arc::clone(&entry.previous),
+                ready: Arc::clone(&entry.ready),
                 inventory: self.inventories.get(&key).cloned(),
                 now,
             };

@@ -49,6 +49,9 @@ pub struct Cycle {
     pub answers: Vec<Option<Result<Vec<i32>, String>>>,
     /// Free replicas: by divided feed in order, then aligned with the candidates.
     pub capacity: Vec<Vec<i64>>,
+    /// Bound clusters that must be left but still work, by position among the bindings: a graceful move keeps them until
+    /// their replacements are ready.
+    pub leaving: Vec<usize>,
     /// Nothing is divided after all: each cluster gets the whole.
     pub no_replicas: bool,
     /// Not everything could be placed.
@@ -204,6 +207,7 @@ pub fn begin(profile: &Profile, policy: &Arc<Policy>, snapshot: &Snapshot, reque
         desired: BTreeMap::new(),
         answers: Vec::new(),
         capacity: Vec::new(),
+        leaving: Vec::new(),
         no_replicas: false,
         short: false,
         warnings: Vec::new(),
@@ -351,6 +355,9 @@ impl Cycle {
         self.wake = self.wake | wake;
         self.explain.feasible = self.candidates.len();
         self.state = state;
+        if self.request.subject.graceful && self.request.subject.divides() {
+            self.note_leaving(snapshot);
+        }
         if !self.candidates.is_empty() || self.request.subject.spec.subscribers.is_empty() {
             return Ok(());
         }
@@ -369,6 +376,46 @@ impl Cycle {
             trimmed.map_or(Outcome::Keep, Outcome::Trim)
         };
         Err(self.end(outcome, Reason::NoFeasibleCluster, line, Retry::OnEvent))
+    }
+
+    fn note_leaving(&mut self, snapshot: &Snapshot) {
+        let staying: std::collections::BTreeSet<usize> = self.candidates.iter().filter_map(|candidate| candidate.bound).collect();
+        let works = |key: &Arc<str>| {
+            let cluster = snapshot.slot(key).and_then(|slot| snapshot.cluster(slot));
+            cluster.is_some_and(|cluster| cluster.not_ready_since.is_none())
+        };
+        let bindings = self.request.previous.bindings.iter().enumerate();
+        self.leaving = bindings.filter(|(at, key)| !staying.contains(at) && works(key)).map(|(at, _)| at).collect();
+    }
+
+    /// Whether every share of a divided feed is ready where it should be.
+    fn is_ready(&self, shares: &Shares) -> bool {
+        shares.iter().all(|(feed, list)| {
+            let key = self.request.subject.feed_keys.get(*feed).map_or("", String::as_str);
+            let here = |(candidate, share): (&Candidate, &i64)| *share == 0 || self.request.ready.replicas(key, &candidate.info.id) >= *share;
+            self.candidates.iter().zip(list).all(here)
+        })
+    }
+
+    /// Adds clusters that are being left to a placement, with what they have.
+    fn keep_leaving(&mut self, placement: &mut Placement) {
+        let previous = Arc::clone(&self.request.previous);
+        let leaving = self.leaving.iter().filter_map(|at| Some((Arc::clone(previous.bindings.get(*at)?), Err(*at))));
+        let placed = placement.bindings.iter().enumerate().map(|(at, key)| (Arc::clone(key), Ok(at)));
+        let mut rows: Vec<(Arc<str>, Result<usize, usize>)> = placed.chain(leaving).collect();
+        rows.sort_by(|a, b| a.0.cmp(&b.0));
+        for (key, shares) in &mut placement.replicas {
+            if shares.is_empty() {
+                continue;
+            }
+            let before = previous.replicas.get(key);
+            let share = |(_, from): &(Arc<str>, Result<usize, usize>)| match from {
+                Ok(at) => shares.get(*at).copied().unwrap_or(0),
+                Err(at) => before.and_then(|before| before.get(*at)).copied().unwrap_or(0),
+            };
+            *shares = rows.iter().map(share).collect();
+        }
+        placement.bindings = rows.into_iter().map(|(key, _)| key).collect();
     }
 
     fn rejected(&mut self, status: &super::framework::Status, plugin: &str) -> Ends {
@@ -641,9 +688,16 @@ impl Cycle {
         }
         let kept = self.candidates.iter().filter(|candidate| !candidate.dropped);
         let bindings: Arc<[Arc<str>]> = kept.map(|candidate| Arc::clone(&candidate.info.key)).collect();
-        let text = format!("bound to {} of {} clusters", bindings.len(), self.explain.clusters);
-        let placement = Placement { bindings, replicas, spec_hash: subject.spec_hash };
-        let retry = if self.short { Retry::OnEvent } else { Retry::Done };
+        let mut placement = Placement { bindings, replicas, spec_hash: subject.spec_hash };
+        let moving = !self.leaving.is_empty() && !self.is_ready(shares);
+        if moving {
+            self.keep_leaving(&mut placement);
+            self.wake = self.wake | Events::HEALTH;
+            let text = format!("{} clusters are left when their replacements are ready", self.leaving.len());
+            self.warn(Reason::FailingOver, text);
+        }
+        let text = format!("bound to {} of {} clusters", placement.bindings.len(), self.explain.clusters);
+        let retry = if self.short || moving { Retry::OnEvent } else { Retry::Done };
         self.end(Outcome::Bind(placement), Reason::Scheduled, text, retry)
     }
 

@@ -31,8 +31,10 @@ impl Events {
     pub const SUBSCRIPTION: Self = Self(1 << 8);
     /// Another Subscription gave up replicas.
     pub const RELEASED: Self = Self(1 << 9);
+    /// Replicas of the Subscription turned ready somewhere.
+    pub const HEALTH: Self = Self(1 << 10);
     /// All of them.
-    pub const ALL: Self = Self((1 << 10) - 1);
+    pub const ALL: Self = Self((1 << 11) - 1);
 
     /// Whether the sets share an event.
     pub fn meets(self, other: Self) -> bool {
@@ -46,7 +48,7 @@ impl Events {
 
     /// The words of the set, for explanations.
     pub fn words(self) -> Vec<&'static str> {
-        const WORDS: [&str; 10] = [
+        const WORDS: [&str; 11] = [
             "a cluster joins",
             "a cluster is removed",
             "labels of a cluster change",
@@ -57,6 +59,7 @@ impl Events {
             "the FeedInventory is made",
             "the Subscription changes",
             "another Subscription shrinks",
+            "replacements turn ready",
         ];
         WORDS.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0).map(|(_, word)| *word).collect()
     }

@@ -117,6 +117,57 @@ impl Explain {
     }
 }
 
+impl Explain {
+    /// The record as tables, in kubectl's manner; empty parts are left out.
+    pub fn text(&self) -> String {
+        let mut out = format!("clusters {}, selected {}, feasible {}\n", self.clusters, self.selected, self.feasible);
+        let section = |title: &str, header: &[&str], rows: Vec<Vec<String>>, out: &mut String| {
+            if !rows.is_empty() {
+                out.push_str(&format!("\n{title}\n"));
+                out.push_str(&columns(header, &rows));
+            }
+        };
+        let reasons = self.reasons.iter().map(|(why, count)| vec![count.to_string(), why.clone()]).collect();
+        section("why clusters were rejected", &["COUNT", "REASON"], reasons, &mut out);
+        let rejected = self.rejected.iter().map(|r| vec![r.cluster.clone(), r.plugin.clone(), format!("{:?}", r.code), r.why.clone()]);
+        section("rejected", &["CLUSTER", "PLUGIN", "CODE", "REASON"], rejected.collect(), &mut out);
+        let scores = self.scores.iter().map(|s| vec![s.cluster.clone(), s.score.to_string(), s.taken.to_string()]).collect();
+        section("ranking", &["CLUSTER", "SCORE", "TAKEN"], scores, &mut out);
+        for division in &self.division {
+            let row = |r: &DivisionRow| {
+                vec![r.cluster.clone(), r.weight.to_string(), r.capacity.to_string(), r.before.to_string(), r.now.to_string()]
+            };
+            let title = format!("{}: {} of {} replicas placed", division.feed, division.placed, division.desired);
+            let rows = division.rows.iter().map(row).collect();
+            section(&title, &["CLUSTER", "WEIGHT", "FREE", "BEFORE", "NOW"], rows, &mut out);
+        }
+        if !self.helps.is_empty() {
+            out.push_str(&format!("\nwould be tried again when {}\n", self.helps.join(", or ")));
+        }
+        out
+    }
+}
+
+/// Left-aligned columns, two blanks between them.
+fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |at: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count());
+        cells.chain([header[at].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let mut out = String::new();
+    let header: Vec<String> = header.iter().map(|cell| (*cell).to_owned()).collect();
+    for row in std::iter::once(&header).chain(rows) {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("{cell:<width$}  "));
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
 fn plural(count: usize) -> &'static str {
     if count == 1 { "cluster" } else { "clusters" }
 }

@@ -26,5 +26,5 @@ pub use cycle::{Begun, Decision, Outcome, Pending, Placement, Retry, begin, fini
 pub use events::Events;
 pub use explain::Explain;
 pub use policy::Policy;
-pub use request::{Previous, Request, Subject};
+pub use request::{Previous, Ready, Request, Subject};
 pub use snapshot::{ClusterChange, SelectorId, Snapshot};

@@ -99,6 +99,30 @@ impl Previous {
     }
 }
 
+/// Ready replicas by feed key and cluster id, as the aggregated status says; only kept for graceful moves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ready(BTreeMap<(String, String), i32>);
+
+impl Ready {
+    /// Reads the aggregated status.
+    pub fn of(status: &SubscriptionStatus) -> Self {
+        let mut ready = BTreeMap::new();
+        for aggregated in &status.aggregated_statuses {
+            let key = aggregated.feed.key();
+            for detail in &aggregated.feed_status_details {
+                let replicas = detail.status.replica_status.ready_replicas;
+                ready.insert((key.clone(), detail.cluster_id.clone()), replicas);
+            }
+        }
+        Self(ready)
+    }
+
+    /// Ready replicas of a feed in a cluster.
+    pub fn replicas(&self, feed: &str, cluster_id: &str) -> i64 {
+        self.0.get(&(feed.to_owned(), cluster_id.to_owned())).copied().map_or(0, i64::from)
+    }
+}
+
 /// All that a decision may depend on, besides the clusters.
 #[derive(Clone)]
 pub struct Request {
@@ -106,6 +130,8 @@ pub struct Request {
     pub subject: Arc<Subject>,
     /// Where its feeds are now.
     pub previous: Arc<Previous>,
+    /// What is ready where, for graceful moves.
+    pub ready: Arc<Ready>,
     /// Its FeedInventory, if there is one.
     pub inventory: Option<Arc<FeedInventorySpec>>,
     /// The instant of the decision.

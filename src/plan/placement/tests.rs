@@ -99,6 +99,7 @@ impl World {
         let request = Request {
             subject: Arc::clone(&subject),
             previous: Arc::new(Previous::of(self.statuses.get(&key).unwrap_or(&SubscriptionStatus::default()))),
+            ready: Arc::new(Ready::of(self.statuses.get(&key).unwrap_or(&SubscriptionStatus::default()))),
             inventory: inventory.map(|feeds| Arc::new(FeedInventorySpec { feeds })),
             now: at(self.now),
         };
@@ -404,6 +405,58 @@ fn a_failing_predictor_does_not_fail_the_rest() {
     world.set(plain("b", &[]), Some(Ok(5)));
     world.turn(&sub, order(7));
     assert_eq!(shares(&world), [("a".into(), 5), ("b".into(), 2)]);
+}
+
+#[test]
+fn a_graceful_move_waits_for_its_replacements() {
+    let mut world = World::new(Policy::default());
+    for name in ["a", "b"] {
+        world.set(plain(name, &[]), Some(Ok(10)));
+    }
+    let mut sub = divided(DividingType::Dynamic, Some(DynamicDividing::default()), &[]);
+    sub.metadata.annotations = Some(BTreeMap::from([(api::known::annotation::FAILOVER.to_owned(), "graceful".to_owned())]));
+    world.turn(&sub, order(4));
+    assert_eq!(shares(&world), [("a".into(), 2), ("b".into(), 2)]);
+    world.set(ClusterInfo { taints: vec![taint("NoExecute", None)], ..plain("a", &[]) }, None);
+    for _ in 0..2 {
+        let said = world.turn(&sub, order(4)).expect("a decision");
+        assert_eq!(shares(&world), [("a".into(), 2), ("b".into(), 4)]);
+        assert_eq!((said.warnings[0].0, said.retry), (Reason::FailingOver, Retry::OnEvent));
+        assert!(said.wake.meets(Events::HEALTH));
+    }
+    let status = world.statuses.get_mut("fleet/copies").expect("a status");
+    status.aggregated_statuses = serde_json::from_value(json!([{
+        "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "web", "name": "front",
+        "feedStatusDetails": [{"clusterId": "b", "available": true, "replicaStatus": {"readyReplicas": 4}}],
+    }])).expect("a status");
+    world.turn(&sub, order(4));
+    assert_eq!(shares(&world), [("b".into(), 4)]);
+    assert!(world.turn(&sub, order(4)).is_none());
+}
+
+#[test]
+fn explanations_are_tables() {
+    let mut world = World::new(Policy::default());
+    world.set(plain("a", &[]), Some(Ok(5)));
+    world.set(ClusterInfo { taints: vec![taint("NoSchedule", None)], ..plain("b", &[]) }, Some(Ok(5)));
+    let said = world.turn(&divided(DividingType::Dynamic, Some(DynamicDividing::default()), &[]), order(7)).expect("a decision");
+    let text = said.explain.text();
+    let want = "clusters 2, selected 2, feasible 1
+
+why clusters were rejected
+COUNT  REASON
+1      had taint {flood: }, that the subscription didn't tolerate
+
+rejected
+CLUSTER  PLUGIN           CODE                          REASON
+ns/b     TaintToleration  UnschedulableAndUnresolvable  had taint {flood: }, that the subscription didn't tolerate
+
+apps/v1/Deployment/web/front: 5 of 7 replicas placed
+CLUSTER  WEIGHT  FREE  BEFORE  NOW
+ns/a     0       5     0       5
+";
+    assert!(text.starts_with(want), "{text}");
+    assert!(text.contains("would be tried again when a cluster joins, or "), "{text}");
 }
 
 #[test]

@@ -210,6 +210,7 @@ pub fn schedule(fleet: &Fleet, framework: &Framework, free: &Free, now: Timestam
         let request = Request {
             subject: Arc::clone(&subject),
             previous: Arc::new(before.clone()),
+            ready: Arc::default(),
             inventory: inventories.get(&subject.key).cloned(),
             now,
         };
