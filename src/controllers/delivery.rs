@@ -122,8 +122,8 @@ impl Writer {
     fn listen(self: &Arc<Self>) {
         let writer = self.clone();
         self.context.descriptions.on_change(move |change| {
-            // Status is the agents' business.
-            if change.touches(|d| (d.spec.clone(), d.metadata.labels.clone(), d.metadata.deletion_timestamp.is_some())) {
+            // Status is the agents' business; the generation tells a change of the spec without comparing megabytes.
+            if change.touches(|d| (d.metadata.generation, d.metadata.labels.clone(), d.metadata.deletion_timestamp.is_some())) {
                 writer.mark_namespace(&change.key.namespace);
             }
         });

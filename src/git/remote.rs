@@ -61,7 +61,12 @@ struct Inner {
     /// What the host can do, once it was asked; lets stateless requests skip the greeting.
     capabilities: Mutex<Option<Vec<String>>>,
     received: Arc<AtomicU64>,
+    /// Packs that were added since the process began.
+    added: AtomicU64,
 }
+
+/// So many additions, and the repository is packed anew: many small packs make every lookup slow.
+const TIDY_EVERY: u64 = 64;
 
 /// What a fetch cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -134,11 +139,34 @@ impl Inner {
             }
         };
         let link = Link::new(url, access, directory, received.clone())?;
-        Ok(Self { url: url.clone(), access: access.clone(), objects, link, capabilities: Mutex::new(None), received })
+        Ok(Self { url: url.clone(), access: access.clone(), objects, link, capabilities: Mutex::new(None), received, added: AtomicU64::new(0) })
     }
 
     fn is_local(&self) -> bool {
         self.url.local_path().is_some()
+    }
+
+    /// Has `git` pack the repository now and then, as `git` itself does after pushes and fetches; without `git` it only gets slower.
+    ///
+    /// A mirror has no references, so there everything is kept; in a local repository `git` judges by its own settings.
+    fn tidy(&self) {
+        if (self.added.fetch_add(1, Ordering::Relaxed) + 1) % TIDY_EVERY != 0 {
+            return;
+        }
+        let (path, local) = (self.objects.path().to_path_buf(), self.is_local());
+        std::thread::spawn(move || {
+            use std::process::{Command, Stdio};
+            let mut command = Command::new("git");
+            command.arg("-C").arg(&path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            if local {
+                command.args(["gc", "--auto", "--quiet"]);
+            } else {
+                command.args(["repack", "-a", "-d", "-k", "-q"]);
+            }
+            if let Err(error) = command.status() {
+                tracing::debug!(path = %path.display(), error = %error, "cannot pack a repository");
+            }
+        });
     }
 
     /// Greets the host, or takes its capabilities from memory where each request stands alone.
@@ -200,6 +228,7 @@ impl Inner {
             Ok(())
         })?;
         session.finish();
+        self.tidy();
         for want in &missing {
             if !self.objects.has(*want)? {
                 return Err(FetchError::Gone(*want));
@@ -212,6 +241,7 @@ impl Inner {
         if self.is_local()
             && let Some(out) = self.objects.with::<_, TransportError>(|r| native::push(r, updates))?
         {
+            self.tidy();
             return Ok(out);
         }
         let mut session = self.link.open(Service::Receive)?;
@@ -319,6 +349,25 @@ impl Remote {
         self.work(self.places(), move |inner| {
             let refs = inner.refs(&prefixes)?;
             selector.pick(&refs)
+        })
+        .await
+    }
+
+    /// The commit that any form of revision names (`HEAD~2`, a short id), in a local repository; `None` for remote ones.
+    ///
+    /// # Errors
+    /// When the repository has no such revision.
+    pub async fn parse(&self, text: &str) -> Result<Option<ObjectId>, ResolveError> {
+        if !self.inner.is_local() {
+            return Ok(None);
+        }
+        let text = text.to_owned();
+        self.work(&self.git.local, move |inner| {
+            inner.objects.with(|repository| {
+                let found = repository.revparse_single(&text).and_then(|o| o.peel_to_commit());
+                let commit = found.map_err(|_| ResolveError::Missing(format!("revision `{text}`")))?;
+                Ok(Some(ObjectId::from_oid(commit.id())))
+            })
         })
         .await
     }
