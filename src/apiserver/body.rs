@@ -16,6 +16,8 @@ pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Largest request body, as in Kubernetes.
 pub const MAX_REQUEST: usize = 3 * 1024 * 1024;
+/// A request body must be there within this time.
+const READ_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
 /// Above this size a response is sent in pieces.
 const WHOLE: usize = 128 * 1024;
 
@@ -54,7 +56,13 @@ pub fn pieces(all: Vec<Bytes>) -> Body {
 pub async fn read(mut body: Body) -> Result<Bytes, ApiError> {
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
-    while let Some(frame) = body.frame().await {
+    let deadline = tokio::time::Instant::now() + READ_WITHIN;
+    loop {
+        let frame = match tokio::time::timeout_at(deadline, body.frame()).await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => break,
+            Err(_) => return Err(ApiError::bad_request("read the request body: it did not come in time")),
+        };
         let frame = frame.map_err(|error| ApiError::bad_request(format!("read the request body: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + more.len() + data.len() > MAX_REQUEST {

@@ -83,7 +83,7 @@ impl Ask {
             (Some("Foreground"), _) => Some(FOREGROUND),
             (Some(_), _) | (None, Some(false)) => None,
             // Without a word, the dependents of a ReplicationController stay: it is the oldest of its kind.
-            _ if resource.is("", "replicationcontrollers") => Some(ORPHAN),
+            _ if resource.is("", "replicationcontrollers") || (resource.is("batch", "jobs") && resource.version == "v1") => Some(ORPHAN),
             _ => None,
         }
     }

@@ -5,11 +5,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,6 +21,11 @@ use crate::auth::Identity;
 use crate::body::{Body, BoxError};
 use crate::core::Core;
 use crate::status::ApiError;
+
+/// A peer must send its next headers within this time.
+const HEADERS_WITHIN: Duration = Duration::from_secs(120);
+/// How often an HTTP/2 peer is asked whether it lives, and how long it may take to answer.
+const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// Who a request comes from, told by its headers and the certificates of its connection.
 pub trait Authenticate: Send + Sync + 'static {
@@ -73,7 +79,7 @@ impl ApiServer {
                     Err(error) => {
                         // Out of file handles, most likely: give others time to close theirs.
                         tracing::warn!(%error, "accept a connection");
-                        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                        tokio::time::sleep(Duration::from_millis(50)).await;
                         continue;
                     }
                 },
@@ -86,7 +92,7 @@ impl ApiServer {
             tokio::spawn(async move {
                 match acceptor {
                     None => connection(core, stream, Vec::new(), authenticate, watcher).await,
-                    Some(acceptor) => match tokio::time::timeout(std::time::Duration::from_secs(10), acceptor.accept(stream)).await {
+                    Some(acceptor) => match tokio::time::timeout(Duration::from_secs(10), acceptor.accept(stream)).await {
                         Ok(Ok(stream)) => {
                             let peer = stream.get_ref().1.peer_certificates().map(|c| c.iter().map(|c| c.clone().into_owned()).collect()).unwrap_or_default();
                             connection(core, stream, peer, authenticate, watcher).await;
@@ -97,7 +103,7 @@ impl ApiServer {
                 }
             });
         }
-        let drained = tokio::time::timeout(std::time::Duration::from_secs(5), graceful.shutdown()).await;
+        let drained = tokio::time::timeout(Duration::from_secs(5), graceful.shutdown()).await;
         if drained.is_err() {
             tracing::debug!("connections were cut at shutdown");
         }
@@ -125,8 +131,16 @@ where
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().keep_alive(true);
-    builder.http2().max_concurrent_streams(250).adaptive_window(true).enable_connect_protocol();
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).keep_alive(true);
+    // The pings find peers that vanished: their watches would stay for ever.
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(PING_EVERY))
+        .keep_alive_timeout(PING_EVERY)
+        .max_concurrent_streams(250)
+        .adaptive_window(true)
+        .enable_connect_protocol();
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection.into_owned()).await {
         tracing::debug!(%error, "serve a connection");

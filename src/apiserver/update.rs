@@ -121,6 +121,7 @@ fn attempt(call: &mut Call, name: &str, key: &str, change: Change<'_>) -> Result
     // A write of the scale is a write of the specification.
     let side = if subresource == "scale" { "" } else { subresource.as_str() };
     kinds::prepare_update(&resource, side, &old, &mut new);
+    own_side(side, &old, &mut new);
     crate::rest::prune_empty(object::metadata(&mut new));
     let mut held = crate::services::Held::default();
     crate::admission::admit(call, Operation::Update, Some(&old), &mut new, &mut held)?;
@@ -154,6 +155,31 @@ fn attempt(call: &mut Call, name: &str, key: &str, change: Change<'_>) -> Result
             Ok(None)
         }
         Err(error) => Err(call.write_error(name, error)),
+    }
+}
+
+/// Takes back what a subresource with a duty of its own may not write.
+fn own_side(subresource: &str, old: &Value, new: &mut Value) {
+    match subresource {
+        // Approval decides conditions, nothing else: the request itself stays as it was made.
+        "approval" => {
+            let conditions = object::at(new, &["status", "conditions"]).cloned();
+            let managed = object::at(new, &["metadata", "managedFields"]).cloned();
+            *new = old.clone();
+            let status = object::child(new, "status");
+            match conditions {
+                Some(conditions) => status.insert("conditions".into(), conditions),
+                None => status.remove("conditions"),
+            };
+            if let Some(managed) = managed {
+                object::metadata(new).insert("managedFields".into(), managed);
+            }
+        }
+        "finalize" => {
+            let status = old.get("status").cloned().unwrap_or_else(|| json!({}));
+            object::child_root(new).insert("status".into(), status);
+        }
+        _ => {}
     }
 }
 
