@@ -8,6 +8,7 @@ mod credential;
 mod deployer;
 mod join;
 mod options;
+mod push;
 mod report;
 mod session;
 mod sync;
@@ -22,6 +23,7 @@ use engine::{CancellationToken, Clock, Elector, LeaseOptions, RealClock, Registr
 use kube::Client;
 
 pub use options::{Connect, Join, Lease, Options, Parent, Tunnel, TunnelSession};
+pub use push::push;
 pub use tunnel::HubTunnel;
 
 /// Why an agent ended. It does not end for anything that may heal.

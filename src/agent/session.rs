@@ -26,11 +26,27 @@ pub(crate) struct Session {
     pub(crate) cluster_name: String,
     /// Whether we still lead; asked before every write into the child.
     pub(crate) leadership: Leadership,
+    /// On whose behalf we apply: the agent, or the parent through the tunnel.
+    pub(crate) role: plan::sync::Applier,
     /// Cancelled when the credential is no longer accepted.
     refused: CancellationToken,
 }
 
 impl Session {
+    /// A session on the parent's side: no election, nothing joined.
+    pub(crate) fn of_parent(shared: Shared, parent: Client, namespace: &str, cluster_name: &str) -> Self {
+        let leadership = Leadership::always(shared.clock.clone());
+        Self {
+            shared,
+            parent,
+            namespace: namespace.to_owned(),
+            cluster_name: cluster_name.to_owned(),
+            leadership,
+            role: plan::sync::Applier::Parent,
+            refused: CancellationToken::new(),
+        }
+    }
+
     /// Looks at an error of the parent: a refused credential ends the session, so that the agent joins again.
     pub(crate) fn note(&self, error: &kube::Error) {
         if trouble(error) == Trouble::Unauthorized {
@@ -137,6 +153,7 @@ async fn serve(shared: &Shared, leadership: &Leadership, id: &str, mut credentia
             namespace: credential.namespace.clone(),
             cluster_name: credential.cluster_name.clone(),
             leadership: leadership.clone(),
+            role: plan::sync::Applier::Agent,
             refused: refused.clone(),
         });
         report::start(&session, &tasks);

@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Controllers(PartArgs),
     /// Run the source controller against a parent
     Source(PartArgs),
+    /// Show what a change of the repository would change in which clusters; exit code 2 when something does
+    Plan(crate::review::PlanArgs),
     /// Print the version
     Version,
 }

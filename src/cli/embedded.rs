@@ -136,9 +136,6 @@ impl BootstrapToken {
     }
 }
 
-/// The group that bootstrap tokens of agents belong to.
-const REGISTER_GROUP: &str = "system:bootstrappers:clusternet:register-cluster-token";
-
 /// Makes a parent ready for the product: definitions, namespaces, and the right of agents to ask to join. Repeating it changes nothing.
 pub async fn prepare_parent(client: &Client) -> Result<()> {
     let dynamic = cluster::Dynamic::new(client.clone());
@@ -159,20 +156,9 @@ pub async fn prepare_parent(client: &Client) -> Result<()> {
 
 fn fixtures() -> Vec<Value> {
     let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let role = "clusternet:system:bootstrapping";
-    vec![
-        namespace(api::known::namespace::SYSTEM),
-        namespace(api::known::namespace::RESERVED),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role},
-            "rules": [{"apiGroups": ["clusters.clusternet.io"], "resources": ["clusterregistrationrequests"], "verbs": ["create", "get"]}],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": REGISTER_GROUP}],
-        }),
-    ]
+    let mut all = vec![namespace(api::known::namespace::SYSTEM), namespace(api::known::namespace::RESERVED)];
+    all.extend(plan::registration::bootstrap_rbac());
+    all
 }
 
 /// The bootstrap token of a parent: the one it has, or a new one.
@@ -194,7 +180,7 @@ pub async fn bootstrap_token(client: &Client) -> Result<BootstrapToken> {
         "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system", "labels": {label: "true"}},
         "stringData": {
             "token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
-            "auth-extra-groups": REGISTER_GROUP, "description": "lets clusters ask to join",
+            "auth-extra-groups": api::known::secret::BOOTSTRAP_GROUP, "description": "lets clusters ask to join",
         },
     }))?;
     secrets.create(&kube::api::PostParams::default(), &made).await.context("create a bootstrap token")?;
@@ -246,7 +232,9 @@ impl PartOptions {
 /// Starts hub, scheduler, controllers and source controller against a parent in this process.
 pub fn start_parts(parent: &Server, options: PartOptions, tasks: &Tasks) -> Parts {
     let shutdown = tasks.token();
-    let hub = hub::Hub::start(parent.admin(), options.hub, shutdown);
+    let mut hub_options = options.hub;
+    hub_options.pusher = Some(Arc::new(Pushing { git: options.git.clone() }));
+    let hub = hub::Hub::start(parent.admin(), hub_options, shutdown);
     parent.api.mount(Arc::new(hub.clone()));
     let running = hub.clone();
     tasks.spawn("hub", async move { running.run().await });
@@ -267,6 +255,19 @@ pub fn start_parts(parent: &Server, options: PartOptions, tasks: &Tasks) -> Part
         });
     }
     Parts { hub }
+}
+
+/// The agent's engine at work for the hub.
+struct Pushing {
+    git: git::Git,
+}
+
+impl hub::push::Pusher for Pushing {
+    fn run(&self, parent: Client, child: Client, cluster: engine::Key, stop: CancellationToken) -> futures::future::BoxFuture<'static, ()> {
+        let nowhere = agent::Parent::at(cluster::Endpoint::default());
+        let options = agent::Options::usual(nowhere, "", self.git.clone());
+        Box::pin(async move { agent::push(parent, child, &cluster.namespace, &cluster.name, options, stop).await })
+    }
 }
 
 /// Starts the agent of a child that listens on loopback, joined to a parent in this process by its bootstrap token.

@@ -11,6 +11,7 @@ pub mod embedded;
 mod exit;
 mod log;
 mod parts;
+mod review;
 mod up;
 
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ pub fn main() -> ExitCode {
         Command::Scheduler(args) => run(None, parts::scheduler(args, filter)),
         Command::Controllers(args) => run(None, parts::controllers(args, filter)),
         Command::Source(args) => run(None, parts::source(args, filter)),
+        Command::Plan(args) => run(None, review::run(args)),
         Command::Version => {
             exit::print(&format!("anabranch {}\n", env!("CARGO_PKG_VERSION")));
             Ok(ExitCode::SUCCESS)

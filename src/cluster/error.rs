@@ -67,16 +67,22 @@ pub fn message(error: &kube::Error) -> String {
 }
 
 /// An error and its causes, joined by ": ", without saying the same twice.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    // The client prints the whole answer of a server; its message is what people need.
+    let said = |error: &(dyn std::error::Error + 'static)| match error.downcast_ref::<kube::Error>() {
+        Some(api @ kube::Error::Api(_)) => message(api),
+        _ => error.to_string(),
+    };
+    let mut text = said(error);
     let mut next = error.source();
     while let Some(cause) = next {
-        let more = cause.to_string();
+        let more = said(cause);
         if !text.ends_with(&more) {
             text.push_str(": ");
             text.push_str(&more);
         }
-        next = cause.source();
+        // What stands behind an answer is the same answer again.
+        next = if matches!(cause.downcast_ref(), Some(kube::Error::Api(_))) { None } else { cause.source() };
     }
     text
 }

@@ -65,6 +65,12 @@ impl Leadership {
         self.held.lock().until.is_some_and(|until| self.clock.monotonic() < until)
     }
 
+    /// Held without an election, for what runs once by construction.
+    pub fn always(clock: Arc<dyn Clock>) -> Self {
+        let held = Held { until: Some(Duration::MAX), ..Held::default() };
+        Self { held: Arc::new(Mutex::new(held)), clock }
+    }
+
     /// Uid of the Lease object, known once it was seen.
     pub fn lease_uid(&self) -> String {
         self.held.lock().uid.clone()

@@ -6,6 +6,7 @@
 
 pub mod locate;
 pub mod proxy;
+pub mod push;
 pub mod sessions;
 pub mod shadow;
 pub mod sockets;
@@ -15,6 +16,7 @@ mod credentials;
 mod mount;
 mod reply;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::clusters::ManagedCluster;
@@ -28,22 +30,19 @@ pub use sessions::Sessions;
 pub use shadow::Shadow;
 
 /// How a hub behaves.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// Namespace of the parent that holds Manifests.
     pub reserved_namespace: String,
-    /// Whether this hub applies in children that are to be pushed to.
-    pub push: bool,
-    /// How long a Pull cluster's branch may stay out of sync before the hub applies in its place.
-    pub take_over_after: Duration,
+    /// Applies in children that are to be pushed to; without one the hub only leads into them.
+    pub pusher: Option<Arc<dyn push::Pusher>>,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
             reserved_namespace: api::known::namespace::RESERVED.to_owned(),
-            push: true,
-            take_over_after: Duration::from_secs(120),
+            pusher: None,
         }
     }
 }
@@ -55,7 +54,6 @@ pub struct Hub {
     pub(crate) shadow: Shadow,
     client: kube::Client,
     clusters: Cache<ManagedCluster>,
-    options: Options,
     tasks: Tasks,
 }
 
@@ -67,7 +65,6 @@ impl Hub {
     pub fn start(client: kube::Client, options: Options, shutdown: &CancellationToken) -> Hub {
         let tasks = Tasks::new(shutdown);
         let clusters = locate::clusters();
-        clusters.follow("managed clusters", client.clone(), Target::of::<ManagedCluster>(""), &tasks);
         let secrets = Cache::new();
         let deployers = Target::of::<Secret>("").fields(format!("metadata.name={}", credentials::DEPLOYER_SECRET));
         secrets.follow("deployer secrets", client.clone(), deployers, &tasks);
@@ -84,7 +81,12 @@ impl Hub {
         definitions.on_change(move |_| resources.expire());
         definitions.follow("definitions", client.clone(), Target::of::<CustomResourceDefinition>(""), &tasks);
         let proxy = Proxy::new(Sessions::default(), clusters.clone(), secrets, tasks.clone());
-        let hub = Hub { proxy, shadow, client, clusters, options, tasks };
+        let hub = Hub { proxy, shadow, client: client.clone(), clusters: clusters.clone(), tasks: tasks.clone() };
+        if let Some(pusher) = options.pusher {
+            push::start(&hub, pusher);
+        }
+        // Last, so that nobody misses the first list.
+        clusters.follow("managed clusters", client, Target::of::<ManagedCluster>(""), &tasks);
         hub
     }
 

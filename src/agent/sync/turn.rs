@@ -26,7 +26,11 @@ impl Syncer {
         // A cluster that was removed from the parent keeps what it has.
         let Some(cluster) = self.cluster() else { return Next::Done };
         let mut state = self.state.lock().await;
-        if applier(cluster.spec.sync_mode, self.session.shared.options.app_pusher) == Who::Parent {
+        let offers = match self.session.role {
+            Who::Agent => self.session.shared.options.app_pusher,
+            Who::Parent => cluster.status.as_ref().is_some_and(|status| status.app_pusher == Some(true)),
+        };
+        if applier(cluster.spec.sync_mode, offers) != self.session.role {
             // Two writers would fight. What is known is forgotten: the parent may change anything from now on.
             self.watches.stop();
             *state = State::default();
@@ -34,7 +38,8 @@ impl Syncer {
         }
         let descriptions = self.descriptions.in_namespace(&self.session.namespace);
         self.learn(&mut state, &descriptions);
-        let wanted = match delivery(&cluster) {
+        // The parent has the rendered objects at hand; the branch holds the same.
+        let wanted = match delivery(&cluster).filter(|_| self.session.role == Who::Agent) {
             Some(delivery) => match self.from_branch(&mut state, &delivery, &cluster, &descriptions).await {
                 Some(wanted) => wanted,
                 None => return Next::Again,

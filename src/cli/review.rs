@@ -1,0 +1,213 @@
+//! `anabranch plan`: what a change of the repository would change in which clusters, before it is merged.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use api::Kind;
+use api::apps::Subscription;
+use api::clusters::ManagedCluster;
+use api::known::label;
+use api::object;
+use clap::{Args as ClapArgs, ValueEnum};
+use git::{Filter, Mode, ObjectId, Remote, Selector};
+use plan::preview::{Fleet, State, Target, compare, compute, desired, markdown, text};
+use plan::source::{Body, Ignore, MAX_FILE, Parsed, Settings, is_wanted, read};
+use serde_json::Value;
+
+use crate::exit;
+
+/// Exit code for "something changes".
+const CHANGES: u8 = 2;
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PlanArgs {
+    /// The repository: a directory or a URL
+    #[arg(long, default_value = ".", value_name = "PATH")]
+    pub(crate) repo: String,
+    /// Revision before the change: branch, tag or commit
+    #[arg(long, default_value = "main", value_name = "REV")]
+    pub(crate) base: String,
+    /// Revision with the change
+    #[arg(long, default_value = "HEAD", value_name = "REV")]
+    pub(crate) head: String,
+    /// The fleet as a file: ManagedClusters, and Subscriptions with their status (`kubectl get mcls,sub -A -o yaml`)
+    #[arg(long, value_name = "FILE", conflicts_with = "parent")]
+    pub(crate) fleet: Option<PathBuf>,
+    /// Ask the parent for the fleet
+    #[arg(long)]
+    pub(crate) parent: bool,
+    /// Kubeconfig of the parent
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Directories of the repository that are read; all when left out
+    #[arg(long = "path", value_name = "DIR")]
+    pub(crate) paths: Vec<String>,
+    /// Patterns of files that are left out, as in `.gitignore`
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) ignore: Vec<String>,
+    /// How to print
+    #[arg(long, short, default_value = "text", value_name = "FORMAT")]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Output {
+    /// For a terminal
+    Text,
+    /// For programs
+    Json,
+    /// For a pull request
+    Markdown,
+}
+
+/// Runs the command.
+pub(crate) async fn run(args: PlanArgs) -> Result<ExitCode> {
+    let mirrors = std::env::temp_dir().join(format!("anabranch-plan-{}", std::process::id()));
+    let git = git::Git::new(git::Options { directory: mirrors.clone(), local_threads: 2, network_threads: 2 });
+    let out = preview(&args, &git).await;
+    // Only remote repositories leave a mirror behind.
+    let _ = std::fs::remove_dir_all(&mirrors);
+    let (base, head) = out?;
+    let report = compare(&base, &head);
+    exit::print(&match args.output {
+        Output::Text => text(&report),
+        Output::Markdown => markdown(&report),
+        Output::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
+    });
+    Ok(if report.is_empty() { ExitCode::SUCCESS } else { CHANGES.into() })
+}
+
+async fn preview(args: &PlanArgs, git: &git::Git) -> Result<(State, State)> {
+    let url: git::Url = args.repo.parse().with_context(|| format!("read --repo {}", args.repo))?;
+    let remote = git.remote(&url, &git::Access::anonymous()).await?;
+    let base = resolve(&remote, &args.base).await.with_context(|| format!("resolve --base {}", args.base))?;
+    let head = resolve(&remote, &args.head).await.with_context(|| format!("resolve --head {}", args.head))?;
+    remote.fetch(&[base, head], &[]).await?;
+    let (mut fleet, source) = fleet(args).await?;
+    let settings = Settings { source, target_namespaces: Default::default() };
+    let created = |place: &plan::source::Place| fleet_created(&fleet, place);
+    let now = jiff::Timestamp::now();
+    let target = Target { owner: "preview".to_owned(), prefix: String::new() };
+    let before = desired(&files(&remote, base, args).await?, &settings);
+    // What is in the repository comes from there, not from the parent.
+    let known: Vec<Value> = fleet.others.clone();
+    let first = compute(&before, &without(&fleet, &before), &target, &created, now);
+    let after = desired(&files(&remote, head, args).await?, &settings);
+    // What the change adds is younger than what is there: of equal priority it comes later.
+    let younger = |place: &plan::source::Place| created(place).or_else(|| (!before.objects.contains_key(place)).then_some(now));
+    let mut next = without(&fleet, &before);
+    next.others = known.into_iter().filter(|o| !after.objects.contains_key(&plan::source::Place::of(o)) && !before.objects.contains_key(&plan::source::Place::of(o))).collect();
+    next.bindings.extend(first.bindings());
+    let second = compute(&after, &next, &target, &younger, now);
+    fleet.others.clear();
+    Ok((first, second))
+}
+
+/// The fleet without the objects that the repository itself brings.
+fn without(fleet: &Fleet, desired: &plan::source::Desired) -> Fleet {
+    let mut out = fleet.clone();
+    out.others.retain(|o| !desired.objects.contains_key(&plan::source::Place::of(o)));
+    out
+}
+
+fn fleet_created(fleet: &Fleet, place: &plan::source::Place) -> Option<jiff::Timestamp> {
+    let found = fleet.others.iter().find(|o| plan::source::Place::of(o) == *place)?;
+    object::meta_text(found, "creationTimestamp").parse().ok()
+}
+
+async fn resolve(remote: &Remote, name: &str) -> Result<ObjectId> {
+    if let Some(found) = remote.parse(name).await? {
+        return Ok(found);
+    }
+    let candidates = match name.parse::<ObjectId>() {
+        Ok(id) => vec![Selector::Commit(id)],
+        Err(_) if name == "HEAD" => vec![Selector::Default],
+        Err(_) => vec![Selector::Branch(name.to_owned()), Selector::Tag(name.to_owned()), Selector::Name(name.to_owned())],
+    };
+    let mut last = None;
+    for selector in candidates {
+        match remote.resolve(&selector).await {
+            Ok(revision) => return Ok(revision.commit),
+            Err(error) => last = last.or(Some(error)),
+        }
+    }
+    match last {
+        Some(error) => Err(error.into()),
+        None => bail!("there is no such revision"),
+    }
+}
+
+async fn files(remote: &Remote, commit: ObjectId, args: &PlanArgs) -> Result<BTreeMap<String, Arc<Parsed>>> {
+    let listing = remote.list(commit, &Filter::under(args.paths.iter().map(String::as_str))).await?;
+    let ignore = Ignore::new(args.ignore.iter().map(String::as_str));
+    let wanted: Vec<git::TreeFile> = listing.files.into_iter().filter(|f| is_wanted(&f.path) && f.mode != Mode::Submodule && !ignore.matches(&f.path)).collect();
+    let ids: Vec<ObjectId> = wanted.iter().map(|f| f.id).collect();
+    let contents = remote.read(&ids, MAX_FILE).await?;
+    let parse = |file: &git::TreeFile, content: &Result<Vec<u8>, git::ReadError>| match (file.mode, content) {
+        (Mode::Symlink, Ok(bytes)) => read(&file.path, Body::Symlink { target: &String::from_utf8_lossy(bytes) }),
+        (_, Ok(bytes)) => read(&file.path, Body::Bytes(bytes)),
+        (_, Err(git::ReadError::TooLarge { size, .. })) => read(&file.path, Body::TooLarge(*size)),
+        (_, Err(error)) => read(&file.path, Body::Unreadable(&error.to_string())),
+    };
+    Ok(wanted.iter().zip(&contents).map(|(file, content)| (file.path.clone(), Arc::new(parse(file, content)))).collect())
+}
+
+/// Kinds that a parent is asked for.
+const KINDS: [(&str, &str); 6] = [
+    ("clusters.clusternet.io/v1beta1", "ManagedCluster"),
+    ("apps.clusternet.io/v1alpha1", "Subscription"),
+    ("apps.clusternet.io/v1alpha1", "Manifest"),
+    ("apps.clusternet.io/v1alpha1", "HelmChart"),
+    ("apps.clusternet.io/v1alpha1", "Globalization"),
+    ("apps.clusternet.io/v1alpha1", "Localization"),
+];
+
+/// The fleet, and the label of the source that most of its objects come from.
+async fn fleet(args: &PlanArgs) -> Result<(Fleet, String)> {
+    let mut objects = Vec::new();
+    if let Some(path) = &args.fleet {
+        let text = std::fs::read_to_string(path).with_context(|| format!("read the fleet {}", path.display()))?;
+        for document in manifest::parse_all(&text, &manifest::Limits::FILE).with_context(|| format!("read the fleet {}", path.display()))? {
+            match document.value.get("items").and_then(Value::as_array) {
+                Some(items) => objects.extend(items.iter().cloned()),
+                None => objects.push(document.value),
+            }
+        }
+    } else if args.parent {
+        let reached = crate::parts::child_of(args.kubeconfig.as_deref()).await?;
+        let dynamic = cluster::Dynamic::new(reached.client);
+        let known = plan::kinds::Kinds::built_in();
+        for (api_version, kind) in KINDS {
+            let info = known.get(api_version, kind).with_context(|| format!("{kind} is a kind of ours"))?;
+            let (group, version) = object::split_api_version(api_version);
+            let resource = cluster::Resource { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned(), plural: info.plural.clone(), namespaced: info.namespaced };
+            objects.extend(dynamic.list(&resource, "", None).await.with_context(|| format!("list {}", info.plural))?.items);
+        }
+    } else {
+        bail!(exit::Hinted { message: "the fleet is not known".to_owned(), hint: "kubectl get managedclusters,subscriptions -A -o yaml > fleet.yaml, then --fleet fleet.yaml; or --parent".to_owned() });
+    }
+    let mut out = Fleet::default();
+    let mut sources: BTreeMap<String, usize> = BTreeMap::new();
+    for value in objects {
+        if let Some(source) = object::label(&value, label::SOURCE) {
+            *sources.entry(source.to_owned()).or_default() += 1;
+        }
+        match object::text(&value, "kind") {
+            "ManagedCluster" => out.clusters.push(ManagedCluster::from_object(&value).with_context(|| format!("read the cluster {}", object::name(&value)))?),
+            "Subscription" => {
+                let one = Subscription::from_object(&value).with_context(|| format!("read the Subscription {}", object::name(&value)))?;
+                if let Some(status) = one.status {
+                    out.bindings.insert(object::key(object::namespace(&value), object::name(&value)), status);
+                }
+                out.others.push(value);
+            }
+            "" => {}
+            _ => out.others.push(value),
+        }
+    }
+    let source = sources.into_iter().max_by_key(|(_, n)| *n).map_or_else(|| "preview".to_owned(), |(source, _)| source);
+    Ok((out, source))
+}
