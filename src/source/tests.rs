@@ -228,7 +228,7 @@ async fn one_broken_file_never_stops_the_others_and_never_deletes() {
     assert!(status.faults[0].line >= 3 && status.faults[0].column > 0, "{:?}", status.faults);
     assert_eq!(stage.names(MANIFEST).await, ["configmaps.shop.a", "configmaps.shop.b", "configmaps.shop.c"]);
     let ready = api::conditions::find(&status.conditions, "Ready").expect("ready");
-    assert!(ready.message.contains("1 objects that disappeared are kept until every file can be read"), "{}", ready.message);
+    assert!(ready.message.contains("2 objects that disappeared are kept until every file can be read"), "{}", ready.message);
     // Mended: now what disappeared goes.
     let third = stage.push(&[("a.yaml", Some(&config_map("a", "two")))]);
     stage.until(&third, "True", "Succeeded").await;
