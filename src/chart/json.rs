@@ -234,7 +234,12 @@ impl Reader<'_> {
     }
 
     fn bad(&self, context: &str) -> String {
-        let Some(&c) = self.b.get(self.i) else { return END.into() };
+        // The end counts as a blank, which most places accept.
+        let c = match self.b.get(self.i) {
+            Some(&c) => c,
+            None if context.contains("literal t") || context.contains("literal f") || context.contains("literal n") || context.contains("numeric literal") || context.contains("escape") => b' ',
+            None => return END.into(),
+        };
         let q = match c {
             b'\'' => "'\\''".to_string(),
             b'"' => "'\"'".to_string(),
@@ -267,9 +272,8 @@ impl Reader<'_> {
     fn literal(&mut self, word: &str, v: Val) -> Result<Val, String> {
         for (n, w) in word.bytes().enumerate() {
             match self.b.get(self.i) {
-                None => return Err(END.into()),
                 Some(c) if *c == w => self.i += 1,
-                Some(_) => {
+                _ => {
                     debug_assert!(n > 0);
                     return Err(self.bad(&format!("in literal {word} (expecting '{}')", w as char)));
                 }
@@ -330,7 +334,7 @@ impl Reader<'_> {
                 }
                 b'\\' => {
                     self.i += 1;
-                    let Some(&e) = self.b.get(self.i) else { return Err(END.into()) };
+                    let Some(&e) = self.b.get(self.i) else { return Err(self.bad("in string escape code")) };
                     match e {
                         b'b' => out.push('\u{8}'),
                         b'f' => out.push('\u{c}'),
@@ -371,9 +375,8 @@ impl Reader<'_> {
         for _ in 0..4 {
             self.i += 1;
             match self.b.get(self.i).map(|c| (*c as char).to_digit(16)) {
-                None => return Err(END.into()),
                 Some(Some(d)) => v = v * 16 + d,
-                Some(None) => return Err(self.bad("in \\u hexadecimal character escape")),
+                _ => return Err(self.bad("in \\u hexadecimal character escape")),
             }
         }
         Ok(v)

@@ -29,3 +29,6 @@ pub use helm::render::{Error, Output, Request, template};
 pub use helm::strvals::Given;
 pub use run::{Engine, Lookup};
 pub use value::Val;
+
+#[cfg(test)]
+mod tests;

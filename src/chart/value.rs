@@ -403,6 +403,7 @@ impl Val {
                 Obj::Kube(_) | Obj::Helm(_) | Obj::Time(_) | Obj::Cert(_) => "struct",
                 Obj::Duration(_) => "int64",
                 Obj::Complex(..) => "complex128",
+                Obj::Named("uint64", ..) => "uint64",
                 Obj::Named(..) => "int",
             },
         }

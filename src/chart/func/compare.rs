@@ -3,7 +3,7 @@
 use super::Ty::{Any, Value};
 use super::{Func, GoErr, Out, Special, err, f, v};
 use crate::run::Runtime;
-use crate::text::fmt::sprint;
+use crate::text::fmt::sprintf;
 use crate::value::{ListTy, MapTy, Obj, Str, Val};
 
 pub(super) fn table() -> Vec<Func> {
@@ -51,6 +51,7 @@ fn kind(v: &Val) -> Kind {
         Val::Float(_) => Kind::Float,
         Val::Str(_) => Kind::Str,
         Val::Obj(o) => match &**o {
+            Obj::Named("uint64", ..) => Kind::Uint,
             Obj::Duration(_) | Obj::Named(..) => Kind::Int,
             Obj::Complex(..) => Kind::Complex,
             _ => Kind::Invalid,
@@ -113,19 +114,23 @@ fn eq(a: &Val, rest: &[Val]) -> Result<bool, GoErr> {
     Ok(false)
 }
 
+fn shown(v: &Val, verb: &str) -> String {
+    String::from_utf8_lossy(&sprintf(verb.as_bytes(), std::slice::from_ref(v))).into_owned()
+}
+
 fn is_nil(v: &Val) -> bool {
     matches!(v, Val::No | Val::Nil) || matches!(v, Val::List(l) if l.nil)
 }
 
 fn other_equal(a: &Val, b: &Val) -> Result<bool, GoErr> {
     if a.kind_name() != b.kind_name() && a.is_some() && b.is_some() {
-        return err(format!("non-comparable types {}: {}, {}: {}", sprint(a), type_of(a), type_of(b), sprint(b)));
+        return err(format!("non-comparable types {}: {}, {}: {}", shown(a, "%s"), type_of(a), type_of(b), shown(b, "%v")));
     }
     if is_nil(a) || is_nil(b) {
         return Ok(is_nil(a) == is_nil(b));
     }
-    if matches!(b, Val::Map(_) | Val::List(_)) || matches!(b, Val::Obj(o) if matches!(&**o, Obj::Caps(_)) && false) {
-        return err(format!("non-comparable type {}: {}", sprint(b), type_of(b)));
+    if matches!(b, Val::Map(_) | Val::List(_)) {
+        return err(format!("non-comparable type {}: {}", shown(b, "%s"), type_of(b)));
     }
     Ok(a.deep_equal(b))
 }

@@ -45,5 +45,8 @@ pub(crate) fn empty(v: &Val) -> bool {
 }
 
 fn deep_copy(_: &mut Runtime, a: &[Val]) -> Out {
-    Ok(a[0].deep_copy())
+    match &a[0] {
+        Val::No | Val::Nil => super::err("reflect: call of reflect.Value.Type on zero Value"),
+        v => Ok(v.deep_copy()),
+    }
 }

@@ -114,8 +114,11 @@ fn base32_decode(b: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for (g, chunk) in clean.chunks(8).enumerate() {
         let body = chunk.iter().take_while(|c| **c != b'=').count();
+        if let Some(i) = chunk[..body].iter().position(|c| !BASE32.contains(c)) {
+            return fault(g * 8 + i);
+        }
         if chunk.len() < 8 {
-            return fault(g * 8 + chunk.len() - usize::from(chunk.len() == 8));
+            return fault(g * 8);
         }
         let last = (g + 1) * 8 >= clean.len();
         if body < 8 && (!last || !matches!(body, 2 | 4 | 5 | 7) || chunk[body..].iter().any(|c| *c != b'=')) {

@@ -31,7 +31,7 @@ pub(super) fn table() -> Vec<Func> {
                 Err(e) => Val::list(vec![Val::str(e)]),
             })
         }),
-        f("toToml", &[Any], |_, a| Ok(Val::str(toml::encode(&a[0]).unwrap_or_else(String::into_bytes)))),
+        f("toToml", &[Any], |_, a| if a[0].is_some() { Ok(Val::str(toml::encode(&a[0]).unwrap_or_else(String::into_bytes))) } else { err("reflect: call of reflect.Value.Type on zero Value") }),
         f("mustToToml", &[Any], |_, a| toml::encode(&a[0]).map(Val::str).map_err(GoErr::new)),
         f("fromToml", &[S], |_, a| Ok(Val::map(toml::decode(&text(&a[0])).unwrap_or_else(error_map)))),
         f("include", &[S, Any], |rt, a| rt.include(&text(&a[0]), s(&a[0]), &a[1])),

@@ -26,7 +26,8 @@ fn merge(rt: &mut Runtime, a: &[Val], overwrite: bool) -> Out {
             deep(rt, d, s, overwrite, 0)?;
         }
     }
-    Ok(dst)
+    // A nil map prints as an empty one.
+    Ok(if dst.is_some() { dst } else { Val::map(Default::default()) })
 }
 
 fn deep(rt: &mut Runtime, dst: &Arc<Map>, src: &Arc<Map>, overwrite: bool, depth: usize) -> Result<(), GoErr> {

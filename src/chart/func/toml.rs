@@ -8,8 +8,7 @@ pub(super) fn encode(v: &Val) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
     match v {
         Val::Map(m) => table(&mut out, &mut Vec::new(), &m.entries(), 0)?,
-        Val::No | Val::Nil => return Err("toml: cannot encode a nil value at the top level".into()),
-        _ => return Err("toml: top-level values must be Go maps or structs".into()),
+        v => inline(&mut out, v, 0)?,
     }
     Ok(out)
 }
@@ -53,7 +52,7 @@ fn table(out: &mut Vec<u8>, path: &mut Vec<String>, entries: &[(Str, Val)], dept
     if depth > MAX_DEPTH {
         return Err("toml: too deep".into());
     }
-    let indent = "  ".repeat(path.len().saturating_sub(1));
+    let indent = "  ".repeat(path.len());
     for (k, v) in entries.iter().filter(|(_, v)| !is_table(v) && !is_tables(v)) {
         if !v.is_some() {
             continue;
@@ -145,7 +144,11 @@ fn inline(out: &mut Vec<u8>, v: &Val, depth: usize) -> Result<(), String> {
 pub(super) fn decode(t: &str) -> Result<Tree, String> {
     let v: toml::Table = t.parse().map_err(|e: toml::de::Error| {
         let line = e.span().map_or(1, |s| 1 + t[..s.start.min(t.len())].matches('\n').count());
-        format!("toml: line {line}: {}", e.message())
+        let m = match e.message() {
+            m if m.contains("key with no value") => "unexpected EOF; expected key separator '='",
+            m => m,
+        };
+        format!("toml: line {line}: {m}")
     })?;
     Ok(from_table(v))
 }

@@ -146,6 +146,11 @@ pub fn print(out: &mut Vec<u8>, v: &Val) {
     match v {
         Val::No => out.extend_from_slice(b"<no value>"),
         Val::Str(s) => out.extend_from_slice(s.as_bytes()),
+        // A pointer is followed before it is printed.
+        Val::Obj(o) if matches!(&**o, Obj::Caps(_)) => {
+            let s = sprint(v);
+            out.extend_from_slice(s.strip_prefix('&').unwrap_or(&s).as_bytes());
+        }
         v => write_v(out, v),
     }
 }
@@ -492,7 +497,7 @@ impl<'t> State<'t, '_> {
             Special::And | Special::Or => return self.logic(dot, f, args, last).map(Cell::plain),
             Special::Call if args.len() + usize::from(last.is_some()) > 0 => {
                 let argv = self.arguments(dot, f.name, f.params, f.rest, args, last)?;
-                let callee = args.first().map_or_else(|| argv[0].type_name().to_string(), |a| a.to_string());
+                let callee = args.first().map_or_else(|| argv[0].as_str().map_or_else(|| format!("<{} Value>", argv[0].type_name()), |s| s.to_string()), |a| a.to_string());
                 let text = match &argv[0] {
                     v if v.is_some() => format!("non-function {callee} of type {}", v.type_name()),
                     _ => "call of nil".into(),

@@ -271,6 +271,10 @@ pub fn sprint_all(args: &[Val]) -> Vec<u8> {
 
 #[derive(Default, Clone)]
 struct Flags {
+    /// `%#v`: Go syntax.
+    go: bool,
+    /// `%+v`: field names.
+    names: bool,
     width: Option<usize>,
     prec: Option<usize>,
     minus: bool,
@@ -329,7 +333,7 @@ fn integer(out: &mut Vec<u8>, v: i64, unsigned: Option<u64>, verb: u8, f: &Flags
     if f.sharp {
         match verb {
             b'b' => s.push_str("0b"),
-            b'o' if !digits.starts_with('0') => s.push('0'),
+            b'o' | b'O' if !digits.starts_with('0') => digits.insert(0, '0'),
             b'x' => s.push_str("0x"),
             b'X' => s.push_str("0X"),
             _ => {}
@@ -359,6 +363,9 @@ fn float(out: &mut Vec<u8>, v: f64, verb: u8, f: &Flags) {
         b'b' => format!("{}p{:+}", v.to_bits() & ((1 << 52) - 1) | (1 << 52), ((v.to_bits() >> 52) & 0x7ff) as i64 - 1075),
         _ => float_prec(v, b'f', f.prec.unwrap_or(6)),
     };
+    if f.sharp && verb != b'b' && v.is_finite() {
+        s = sharpen(&s, verb, f.prec);
+    }
     if upper {
         s = s.to_uppercase().replace("NAN", "NaN").replace("INF", "Inf");
     }
@@ -377,6 +384,33 @@ fn float(out: &mut Vec<u8>, v: f64, verb: u8, f: &Flags) {
         return;
     }
     pad(out, s.as_bytes(), &Flags { zero: f.zero && finite && !f.minus, ..f.clone() });
+}
+
+/// `%#`: the decimal point always, and zeros after it.
+fn sharpen(s: &str, verb: u8, prec: Option<usize>) -> String {
+    let mut digits: i64 = if matches!(verb, b'v' | b'g' | b'G' | b'x') { prec.map_or(6, |p| p as i64) } else { 0 };
+    let (sign, body) = match s.strip_prefix('-') {
+        Some(b) => ("-", b),
+        None => ("", s),
+    };
+    let hex = matches!(verb, b'x' | b'X');
+    let cut = body.find(['p', 'P']).or_else(|| if hex { None } else { body.find(['e', 'E']) }).unwrap_or(body.len());
+    let (num, tail) = body.split_at(cut);
+    let mut seen = false;
+    for c in num.chars().filter(|c| *c != '.') {
+        seen |= c != '0';
+        digits -= i64::from(seen);
+    }
+    let mut out = format!("{sign}{num}");
+    if !num.contains('.') {
+        if num == "0" {
+            digits -= 1;
+        }
+        out.push('.');
+    }
+    out.extend(std::iter::repeat_n('0', digits.max(0) as usize));
+    out.push_str(tail);
+    out
 }
 
 fn hex_float(v: f64) -> String {
@@ -413,7 +447,7 @@ fn truncate(s: &[u8], f: &Flags) -> Vec<u8> {
 
 fn string(out: &mut Vec<u8>, s: &[u8], verb: u8, f: &Flags) -> bool {
     match verb {
-        b'v' if f.sharp => pad(out, quote(s).as_bytes(), &Flags { sharp: false, ..f.clone() }),
+        b'v' if f.go => pad(out, quote(s).as_bytes(), f),
         b'v' | b's' => pad(out, &truncate(s, f), f),
         b'q' => {
             let t = truncate(s, f);
@@ -450,7 +484,7 @@ fn bad_verb(out: &mut Vec<u8>, verb: char, v: &Val, f: &Flags) {
     if v.is_some() {
         out.extend_from_slice(v.type_name().as_bytes());
         out.push(b'=');
-        one(out, v, 'v', &Flags { plus: f.plus, sharp: f.sharp, ..Flags::default() }, 0);
+        one(out, v, 'v', f, 0);
     } else {
         out.extend_from_slice(b"<nil>");
     }
@@ -511,9 +545,11 @@ fn one(out: &mut Vec<u8>, v: &Val, verb: char, f: &Flags, depth: usize) {
             return;
         }
         'p' if !matches!(v, Val::Map(_) | Val::List(_)) => return bad_verb(out, verb, v, f),
-        'v' if f.sharp => {
+        'v' if f.go => {
             if depth == 0 && !v.is_some() {
                 pad(out, b"<nil>", f);
+            } else if let Val::Str(s) = v {
+                string(out, s.as_bytes(), b'v', f);
             } else {
                 go_syntax(out, v, depth);
             }
@@ -522,7 +558,9 @@ fn one(out: &mut Vec<u8>, v: &Val, verb: char, f: &Flags, depth: usize) {
         _ => {}
     }
     if !v.is_some() {
-        if verb == 'v' {
+        if depth > 0 {
+            out.extend_from_slice(b"<nil>");
+        } else if verb == 'v' {
             pad(out, b"<nil>", &Flags { zero: false, ..f.clone() });
         } else {
             bad_verb(out, verb, v, f);
@@ -537,6 +575,7 @@ fn one(out: &mut Vec<u8>, v: &Val, verb: char, f: &Flags, depth: usize) {
             b'b' | b'o' | b'O' | b'x' | b'X' => integer(out, *i, None, b, f),
             b'c' => pad(out, char::from_u32(*i as u32).unwrap_or('\u{FFFD}').to_string().as_bytes(), f),
             b'q' => pad(out, quote_rune(u32::try_from(*i).ok().and_then(char::from_u32).unwrap_or('\u{FFFD}')).as_bytes(), f),
+            b'U' if *i < 0 => pad(out, format!("U+{:X}", *i as u64).as_bytes(), f),
             b'U' => pad(out, unicode(*i as u32, f.sharp).as_bytes(), f),
             _ => bad_verb(out, verb, v, f),
         },
@@ -576,8 +615,9 @@ fn one(out: &mut Vec<u8>, v: &Val, verb: char, f: &Flags, depth: usize) {
             out.push(b']');
         }
         Val::Obj(o) => match (&**o, b) {
+            (Obj::Named(_, i, name), _) if name.is_empty() || matches!(b, b'd' | b'b' | b'o' | b'x' | b'X' | b'c' | b'q' | b'U') => one(out, &Val::Int64(*i), verb, f, depth),
             (Obj::Duration(d), b'd' | b'b' | b'o' | b'x' | b'X') => one(out, &Val::Int64(*d), verb, f, depth),
-            (Obj::Cert(_) | Obj::Caps(_) | Obj::Helm(_), b'v') => out.extend_from_slice(object(o, depth, f.plus).as_bytes()),
+            (Obj::Cert(_) | Obj::Caps(_) | Obj::Helm(_), b'v') => out.extend_from_slice(object(o, depth, f.names).as_bytes()),
             (Obj::Cert(c), _) => {
                 out.push(b'{');
                 one(out, &Val::str(c.cert.as_str()), verb, f, depth + 1);
@@ -597,7 +637,7 @@ fn one(out: &mut Vec<u8>, v: &Val, verb: char, f: &Flags, depth: usize) {
                 out.push(b'}');
             }
             _ => {
-                let s = object(o, depth, f.plus);
+                let s = object(o, depth, f.names);
                 if !string(out, s.as_bytes(), b, f) {
                     bad_verb(out, verb, v, f);
                 }
@@ -761,6 +801,10 @@ pub fn sprintf(fmt: &[u8], args: &[Val]) -> Vec<u8> {
         } else {
             if f.minus {
                 f.zero = false;
+            }
+            if verb == 'v' {
+                f.go = std::mem::take(&mut f.sharp);
+                f.names = std::mem::take(&mut f.plus);
             }
             one(&mut out, &args[arg], verb, &f, 0);
             arg += 1;

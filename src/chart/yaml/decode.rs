@@ -111,6 +111,29 @@ pub fn is_merge(doc: &Doc<'_>, id: Id) -> bool {
     matches!(&n.kind, Kind::Scalar { value, plain: true } if value.as_ref() == b"<<") && n.tag.is_empty() || n.tag == "tag:yaml.org,2002:merge"
 }
 
+/// A node in Go syntax (`%#v`).
+fn go_syntax(doc: &Doc<'_>, id: Id, depth: usize) -> String {
+    if depth > 100 {
+        return String::new();
+    }
+    let n = doc.node(id);
+    let below = |i: &Id| go_syntax(doc, *i, depth + 1);
+    match &n.kind {
+        Kind::Scalar { value, plain } if *plain && n.tag.is_empty() => match resolve(value) {
+            Res::Null => "interface {}(nil)".into(),
+            Res::Bool(b) => b.to_string(),
+            Res::Int(i) => i.to_string(),
+            Res::Uint(u) => format!("{u:#x}"),
+            Res::Float(f) => crate::text::fmt::float_v(f),
+            _ => crate::text::quote::quote(value),
+        },
+        Kind::Scalar { value, .. } => crate::text::quote::quote(value),
+        Kind::Seq(items) => format!("[]interface {{}}{{{}}}", items.iter().map(below).collect::<Vec<_>>().join(", ")),
+        Kind::Map(pairs) => format!("map[interface {{}}]interface {{}}{{{}}}", pairs.iter().map(|(k, v)| format!("{}:{}", below(k), below(v))).collect::<Vec<_>>().join(", ")),
+        Kind::Alias(_, t) => go_syntax(doc, *t, depth + 1),
+    }
+}
+
 impl Decoder<'_, '_> {
     fn value(&mut self, id: Id) -> Result<Val, Fault> {
         self.count += 1;
@@ -173,8 +196,7 @@ impl Decoder<'_, '_> {
         match &self.doc.node(k).kind {
             Kind::Scalar { value, .. } if matches!(resolve(value), Res::Null) => converting("unsupported map key of type: %!s(<nil>), key: <nil>, value: <nil>"),
             Kind::Scalar { value, .. } => converting(format!("unsupported map key of type: uint64, key: {}, value: <nil>", String::from_utf8_lossy(value))),
-            Kind::Map(_) => yaml("invalid map key: map[interface {}]interface {}{}"),
-            _ => yaml("invalid map key: []interface {}{}"),
+            _ => yaml(format!("invalid map key: {}", go_syntax(self.doc, k, 0))),
         }
     }
 
