@@ -90,7 +90,7 @@ fn encode(bytes: &[u8]) -> String {
 fn decode(text: &str) -> Option<Vec<u8>> {
     // Go's decoder skips line breaks; everything else must be exact.
     let digits: Vec<u8> = text.bytes().filter(|b| *b != b'\n' && *b != b'\r').collect();
-    if digits.len() % 4 != 0 {
+    if !digits.len().is_multiple_of(4) {
         return None;
     }
     let mut out = Vec::with_capacity(digits.len() / 4 * 3);

@@ -67,6 +67,9 @@ pub fn conditions_after(before: &[Condition], decision: &Decision, generation: i
     list
 }
 
+/// Shares by feed key; null removes a feed that is no longer there.
+type ReplicasPatch<'a> = BTreeMap<&'a str, Option<&'a [i32]>>;
+
 #[derive(Serialize)]
 struct Patch<'a> {
     metadata: Precondition<'a>,
@@ -89,7 +92,7 @@ struct StatusPatch<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     desired_releases: Option<Option<usize>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    replicas: Option<Option<BTreeMap<&'a str, Option<&'a [i32]>>>>,
+    replicas: Option<Option<ReplicasPatch<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     spec_hash: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,7 +119,7 @@ pub fn patch(
     let mut status = StatusPatch::default();
     if let Some(placement) = placement {
         let count = Some(placement.bindings.len()).filter(|count| *count > 0);
-        let mut replicas: BTreeMap<&str, Option<&[i32]>> = previous.replicas.keys().map(|key| (key.as_str(), None)).collect();
+        let mut replicas: ReplicasPatch<'_> = previous.replicas.keys().map(|key| (key.as_str(), None)).collect();
         replicas.extend(placement.replicas.iter().map(|(key, shares)| (key.as_str(), Some(shares.as_slice()))));
         status.binding_clusters = Some(count.map(|_| Names(&placement.bindings)));
         status.desired_releases = Some(count);

@@ -285,8 +285,8 @@ impl Brain {
             if let Some(keys) = self.interest.get_mut(id) {
                 keys.remove(key);
                 if keys.is_empty() {
+                    // Events that were noted for it stay: the Subscription may only be changing and come right back.
                     self.interest.remove(id);
-                    self.dirty.remove(id);
                 }
             }
         }

@@ -7,6 +7,8 @@
 pub mod bench;
 pub mod bind;
 pub mod brain;
+#[cfg(test)]
+mod brain_tests;
 pub mod predict;
 pub mod queue;
 pub mod records;

@@ -1,0 +1,242 @@
+//! A model world around the brain: events in any order, slow and failing writes, late watches; in the end all is placed.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use api::Kind as _;
+use api::apps::{FeedInventory, Subscription};
+use api::clusters::ManagedCluster;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use plan::placement::{Framework, Outcome};
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::bind::conditions_after;
+use crate::brain::{Again, Brain, Decided, Work, Written, changed};
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+#[derive(Default)]
+struct World {
+    version: u64,
+    now: i64,
+    clusters: BTreeMap<String, ManagedCluster>,
+    subscriptions: BTreeMap<String, Subscription>,
+    totals: BTreeMap<String, i32>,
+    watch: VecDeque<Subscription>,
+    writes: Vec<Box<Decided>>,
+}
+
+impl World {
+    fn at(&self) -> Timestamp {
+        Timestamp::from_second(self.now).expect("in range")
+    }
+
+    fn cluster(&mut self, brain: &mut Brain, name: &str, team: u8, taint: bool) {
+        let team = ["red", "blue"][usize::from(team % 2)];
+        let taints = if taint { json!([{"key": "k", "effect": "NoExecute"}]) } else { json!([]) };
+        let cluster = ManagedCluster::from_object(&json!({
+            "metadata": {"name": name, "namespace": "ns", "labels": {"team": team}},
+            "spec": {"clusterId": name, "taints": taints},
+        }))
+        .expect("a cluster");
+        brain.cluster(&cluster);
+        self.clusters.insert(name.to_owned(), cluster);
+    }
+
+    fn subscription(&mut self, name: &str, team: u8, divides: bool, priority: i32) {
+        let selector = match team % 3 {
+            0 => json!({}),
+            1 => json!({"matchLabels": {"team": "red"}}),
+            _ => json!({"matchLabels": {"team": "blue"}}),
+        };
+        let mut made = Subscription::from_object(&json!({
+            "metadata": {"name": name, "namespace": "fleet", "uid": name},
+            "spec": {
+                "schedulingStrategy": if divides { "Dividing" } else { "Replication" },
+                "dividingScheduling": {"type": "Static"}, "priority": priority,
+                "subscribers": [{"clusterAffinity": selector, "weight": 1}],
+                "feeds": [{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "web", "name": "front"}],
+            },
+        }))
+        .expect("a Subscription");
+        made.status = self.subscriptions.get(name).and_then(|old| old.status.clone());
+        let generation = self.subscriptions.get(name).and_then(|old| old.metadata.generation).unwrap_or(0) + 1;
+        made.metadata.generation = Some(generation);
+        self.store(made);
+    }
+
+    fn store(&mut self, mut subscription: Subscription) {
+        self.version += 1;
+        subscription.metadata.resource_version = Some(self.version.to_string());
+        self.watch.push_back(subscription.clone());
+        self.subscriptions.insert(subscription.metadata.name.clone().unwrap_or_default(), subscription);
+    }
+
+    fn inventory(&mut self, brain: &mut Brain, name: &str, total: i32) {
+        let inventory = FeedInventory::from_object(&json!({
+            "metadata": {"name": name, "namespace": "fleet"},
+            "spec": {"feeds": [{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "web", "name": "front", "desiredReplicas": total}]},
+        }))
+        .expect("an inventory");
+        brain.inventory(&inventory);
+        self.totals.insert(name.to_owned(), total);
+    }
+
+    /// One watch event reaches the scheduler.
+    fn hear(&mut self, brain: &mut Brain) -> bool {
+        let Some(event) = self.watch.pop_front() else { return false };
+        brain.subscription(&event);
+        true
+    }
+
+    fn decide(&mut self, brain: &mut Brain) -> bool {
+        match brain.next(self.at()) {
+            Some(Work::Write(decided)) => self.writes.push(decided),
+            Some(Work::Ask(..)) => unreachable!("nothing here is dynamic"),
+            None => return false,
+        }
+        true
+    }
+
+    /// A write arrives at the server, in any order, and may be refused as the server refuses stale ones.
+    fn write(&mut self, brain: &mut Brain, which: usize, broken: bool) {
+        if self.writes.is_empty() {
+            return;
+        }
+        let decided = self.writes.remove(which % self.writes.len());
+        let name = decided.key.rsplit('/').next().unwrap_or_default().to_owned();
+        let now = Time(self.at());
+        let Some(mut object) = self.subscriptions.get(&name).cloned() else {
+            brain.written(&decided, Err(Again::Never), self.at());
+            return;
+        };
+        let stale = object.metadata.resource_version.as_deref() != Some(&decided.entry.resource_version);
+        if broken || stale {
+            brain.written(&decided, Err(Again::Backoff), self.at());
+            return;
+        }
+        let after = conditions_after(&decided.entry.conditions, &decided.decision, decided.entry.subject.generation, None, &now);
+        let placement = changed(&decided.decision, &decided.entry.previous);
+        if placement.is_none() && after == decided.entry.conditions {
+            brain.written(&decided, Ok(None), self.at());
+            return;
+        }
+        let status = object.status.get_or_insert_default();
+        if let Some(placement) = placement {
+            status.binding_clusters = placement.bindings.iter().map(|key| key.to_string()).collect();
+            status.replicas = placement.replicas.clone();
+            status.spec_hash = placement.spec_hash;
+            status.desired_releases = i32::try_from(placement.bindings.len()).expect("few");
+        }
+        status.conditions.clone_from(&after);
+        self.store(object);
+        let written = Written { resource_version: self.version.to_string(), conditions: after };
+        brain.written(&decided, Ok(Some(written)), self.at());
+    }
+
+    /// Nothing new happens; all that is under way ends.
+    fn quiet(&mut self, brain: &mut Brain) {
+        for _ in 0..300 {
+            let mut busy = false;
+            while self.hear(brain) || self.decide(brain) {
+                busy = true;
+            }
+            while !self.writes.is_empty() {
+                self.write(brain, 0, false);
+                busy = true;
+            }
+            match brain.next_deadline() {
+                Some(deadline) => self.now = self.now.max(deadline.as_second() + 1),
+                None if !busy => return,
+                None => {}
+            }
+        }
+        panic!("it never gets quiet");
+    }
+
+    fn fits(&self, subscription: &Subscription) -> BTreeSet<String> {
+        let selector = api::selector::Selector::from_label_selector(&subscription.spec.subscribers[0].cluster_affinity).expect("valid");
+        let fits = |cluster: &&ManagedCluster| {
+            cluster.spec.taints.is_empty() && selector.matches(cluster.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
+        };
+        self.clusters.values().filter(fits).map(|cluster| format!("ns/{}", cluster.metadata.name.as_deref().unwrap_or_default())).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn after_quiet_everything_is_placed(steps in proptest::collection::vec((0u8..12, 0usize..4, 0u8..6, any::<bool>()), 1..70)) {
+        let mut world = World::default();
+        let mut brain = Brain::new(Framework::standard());
+        for (what, which, number, flag) in steps {
+            let name = NAMES[which];
+            match what {
+                0 | 1 => world.cluster(&mut brain, name, number, flag && number > 3),
+                2 => {
+                    world.clusters.remove(name);
+                    brain.cluster_gone(&format!("ns/{name}"));
+                }
+                3 | 4 => world.subscription(name, number, flag, i32::from(number)),
+                5 => {
+                    // Deletion reaches the scheduler after all that was before it.
+                    while world.hear(&mut brain) {}
+                    world.subscriptions.remove(name);
+                    brain.subscription_gone(&format!("fleet/{name}"));
+                }
+                6 => world.inventory(&mut brain, name, i32::from(number) * 3),
+                7 => _ = world.hear(&mut brain),
+                8 => _ = world.decide(&mut brain),
+                9 => world.write(&mut brain, which, flag && number == 0),
+                10 => world.now += i64::from(number),
+                _ => {
+                    // Somebody else writes into the status.
+                    if let Some(mut object) = world.subscriptions.get(name).cloned() {
+                        object.status.get_or_insert_default().completed_releases += 1;
+                        world.store(object);
+                    }
+                }
+            }
+        }
+        world.quiet(&mut brain);
+        let versions = world.version;
+        for subscription in world.subscriptions.values() {
+            let name = subscription.metadata.name.clone().unwrap_or_default();
+            let status = subscription.status.clone().unwrap_or_default();
+            let bound: BTreeSet<String> = status.binding_clusters.iter().cloned().collect();
+            let fits = world.fits(subscription);
+            let divides = subscription.spec.scheduling_strategy == api::apps::SchedulingStrategy::Dividing;
+            if fits.is_empty() || (divides && !world.totals.contains_key(&name)) {
+                continue;
+            }
+            prop_assert_eq!(status.spec_hash, subscription.spec.hash(), "{} was not decided on", name);
+            if divides {
+                prop_assert!(bound.is_subset(&fits), "{name} is bound to {bound:?} of {fits:?}");
+                let sum: i32 = status.replicas.values().flatten().sum();
+                prop_assert_eq!(Some(&sum), world.totals.get(&name));
+            } else {
+                prop_assert_eq!(bound, fits, "{}", name);
+            }
+        }
+        // And nothing more is written.
+        world.quiet(&mut brain);
+        prop_assert_eq!(world.version, versions);
+    }
+}
+
+#[test]
+fn higher_priority_goes_first() {
+    let mut world = World::default();
+    let mut brain = Brain::new(Framework::standard());
+    world.cluster(&mut brain, "a", 0, false);
+    for (name, priority) in [("a", 1), ("b", 9), ("c", 5)] {
+        world.subscription(name, 0, false, priority);
+    }
+    while world.hear(&mut brain) {}
+    while world.decide(&mut brain) {}
+    let order: Vec<&str> = world.writes.iter().map(|decided| &*decided.key).collect();
+    assert_eq!(order, ["fleet/b", "fleet/c", "fleet/a"]);
+    assert!(world.writes.iter().all(|decided| matches!(decided.decision.outcome, Outcome::Bind(_))));
+}
