@@ -289,6 +289,7 @@ impl Lower {
                 }
                 self.method(r, &v.idents[1..], args, dot, last)
             }
+            Expr::Nil(_) => Err(Unsupported),
             _ if !args.is_empty() || last.is_some() => Err(Unsupported),
             e => self.operand(e, dot),
         }
