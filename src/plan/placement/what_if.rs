@@ -14,7 +14,8 @@ use serde::Serialize;
 use super::admit::{Admission, admit};
 use super::cluster::ClusterInfo;
 use super::config::Framework;
-use super::cycle::{Begun, Decision, Outcome, begin, finish};
+use super::cycle::{Begun, begin, finish};
+use super::decision::{Decision, Outcome};
 use super::request::{Previous, Request, Subject};
 use super::snapshot::Snapshot;
 
