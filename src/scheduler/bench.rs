@@ -93,7 +93,7 @@ pub fn cycles(strategy: Strategy, clusters: usize, cycles: usize) -> CycleRow {
         brain.subscription(&subscription);
         let started = Instant::now();
         let mut decided = None;
-        while let Some(work) = brain.next(now()) {
+        while let Some(work) = brain.next(now(), true) {
             decided = match work {
                 Work::Ask(key, pending) => answered(&mut brain, key, pending),
                 Work::Write(decided) => Some(decided),
@@ -133,7 +133,7 @@ pub fn burst(subscriptions: usize, clusters: usize) -> BurstRow {
         brain.subscription(&subscription);
     }
     let mut bound = 0usize;
-    while let Some(work) = brain.next(now()) {
+    while let Some(work) = brain.next(now(), true) {
         if let Work::Write(decided) = work {
             server.bind(&mut brain, &decided);
             bound += 1;

@@ -1,6 +1,6 @@
 //! What the scheduler knows and decides next; no I/O, so that tests and benches run it as it is.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use api::apps::{FeedInventory, FeedInventorySpec, Subscription};
@@ -111,6 +111,8 @@ pub struct Brain {
     /// Events of clusters that were not yet passed on, by selector: many changes cost one walk over its Subscriptions.
     dirty: BTreeMap<SelectorId, Events>,
     queue: Queue,
+    /// Taken from the queue, but they must ask predictors and too many are asking already.
+    parked: VecDeque<Key>,
     interner: Interner,
 }
 
@@ -125,6 +127,7 @@ impl Brain {
             interest: BTreeMap::new(),
             dirty: BTreeMap::new(),
             queue: Queue::new(),
+            parked: VecDeque::new(),
             interner: Interner::default(),
         }
     }
@@ -265,6 +268,7 @@ impl Brain {
             entry.subject.release(&mut self.snapshot);
         }
         self.queue.remove(key);
+        self.parked.retain(|parked| **parked != *key);
     }
 
     /// These are all Subscriptions there are.
@@ -324,14 +328,22 @@ impl Brain {
     }
 
     /// The next thing to do; `None` when there is nothing until something happens or [`Brain::next_deadline`].
-    pub fn next(&mut self, now: Timestamp) -> Option<Work> {
+    ///
+    /// With `may_ask` false, those that need predictors are parked, so that slow predictors never hold up the others.
+    pub fn next(&mut self, now: Timestamp, may_ask: bool) -> Option<Work> {
         for (id, events) in std::mem::take(&mut self.dirty) {
             for key in self.interest.get(&id).into_iter().flatten() {
                 self.queue.wake(key, events);
             }
         }
-        while let Some(key) = self.queue.pop(now) {
+        loop {
+            let parked = if may_ask { self.parked.pop_front() } else { None };
+            let key = parked.or_else(|| self.queue.pop(now))?;
             let Some(entry) = self.entries.get(&key) else { continue };
+            if !may_ask && entry.subject.is_dynamic() {
+                self.parked.push_back(key);
+                continue;
+            }
             let Some(profile) = self.framework.profiles.get(&entry.subject.spec.scheduler_name).cloned() else { continue };
             let request = Request {
                 subject: Arc::clone(&entry.subject),
@@ -350,7 +362,6 @@ impl Brain {
                 Begun::Settled(decision) => return Some(Work::Write(Box::new(self.decided(key, decision)?))),
             }
         }
-        None
     }
 
     /// Ends a cycle whose predictors have answered; `None` when the Subscription is gone or has changed meanwhile.

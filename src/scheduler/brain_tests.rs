@@ -91,7 +91,7 @@ impl World {
     }
 
     fn decide(&mut self, brain: &mut Brain) -> bool {
-        match brain.next(self.at()) {
+        match brain.next(self.at(), true) {
             Some(Work::Write(decided)) => self.writes.push(decided),
             Some(Work::Ask(..)) => unreachable!("nothing here is dynamic"),
             None => return false,
@@ -239,4 +239,23 @@ fn higher_priority_goes_first() {
     let order: Vec<&str> = world.writes.iter().map(|decided| &*decided.key).collect();
     assert_eq!(order, ["fleet/b", "fleet/c", "fleet/a"]);
     assert!(world.writes.iter().all(|decided| matches!(decided.decision.outcome, Outcome::Bind(_))));
+}
+
+#[test]
+fn slow_predictors_hold_up_nobody() {
+    let mut world = World::default();
+    let mut brain = Brain::new(Framework::standard());
+    world.cluster(&mut brain, "a", 0, false);
+    world.subscription("a", 0, true, 9);
+    world.subscription("b", 0, false, 1);
+    if let Some(subscription) = world.watch.front_mut() {
+        subscription.spec.dividing_scheduling = serde_json::from_value(json!({"type": "Dynamic", "dynamicDividing": {"strategy": "Spread"}})).expect("valid");
+    }
+    world.inventory(&mut brain, "a", 3);
+    while world.hear(&mut brain) {}
+    // Nobody may ask: the dynamic one waits, the other one goes.
+    assert!(matches!(brain.next(world.at(), false), Some(Work::Write(decided)) if &*decided.key == "fleet/b"));
+    assert!(brain.next(world.at(), false).is_none());
+    assert!(matches!(brain.next(world.at(), true), Some(Work::Ask(key, _)) if &*key == "fleet/a"));
+    assert!(brain.next(world.at(), true).is_none());
 }

@@ -145,7 +145,8 @@ async fn decide_all(shared: Arc<Shared>, tasks: Tasks) {
         // Nothing is decided before all collections are known: what is absent might only not have been read yet.
         let ready = shared.known.load(Ordering::Acquire) >= COLLECTIONS;
         let started = shared.clock.monotonic();
-        let work = if ready { shared.brain.lock().next(now) } else { None };
+        let asking = Arc::clone(&shared.asking).try_acquire_owned().ok();
+        let work = if ready { shared.brain.lock().next(now, asking.is_some()) } else { None };
         if work.is_some() {
             let took = shared.clock.monotonic() - started;
             shared.options.metrics.observe("clusternet_scheduler_scheduling_algorithm_duration_seconds", &[], took);
@@ -160,15 +161,15 @@ async fn decide_all(shared: Arc<Shared>, tasks: Tasks) {
             }
             Some(Work::Ask(key, pending)) => {
                 drop(permit);
-                let Ok(asking) = Arc::clone(&shared.asking).acquire_owned().await else { return };
                 let shared = Arc::clone(&shared);
                 tasks.spawn("ask", async move {
                     ask(&shared, key, pending).await;
                     drop(asking);
+                    shared.wake.notify_one();
                 });
             }
             None => {
-                drop(permit);
+                drop((permit, asking));
                 in_a_row = 0;
                 let deadline = if ready { shared.brain.lock().next_deadline() } else { None };
                 match deadline {
