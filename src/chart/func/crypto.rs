@@ -189,7 +189,7 @@ fn der_int(v: &BigUint) -> Vec<u8> {
 
 enum Kind {
     Rsa(Box<RsaPrivateKey>, Vec<u8>),
-    Other(KeyPair),
+    Other(Box<KeyPair>),
 }
 
 /// A private key with the PEM text it is printed as.
@@ -289,9 +289,7 @@ fn dsa(rt: &mut Runtime) -> Result<String, GoErr> {
     let twice = &q * BigUint::from(2u8);
     let p = loop {
         let mut x = rng.gen_biguint(2048);
-        for bit in [2047usize] {
-            x |= &one << bit;
-        }
+        x |= &one << 2047usize;
         let c = &x % &twice;
         let p = x - c + &one;
         if p.bits() == 2048 && probably_prime(&p, 10) {
@@ -321,7 +319,7 @@ fn parse_key(t: &str) -> Result<Key, String> {
         }
         let pair = KeyPair::try_from(bytes.as_slice()).map_err(|e| format!("decoding PEM as PKCS#8: {e}"))?;
         let text = pem("PRIVATE KEY", &bytes);
-        return Ok(Key { kind: Kind::Other(pair), text });
+        return Ok(Key { kind: Kind::Other(Box::new(pair)), text });
     }
     match kind.strip_suffix(" PRIVATE KEY") {
         None => Err(format!("no private key data in PEM block of type {kind}")),
@@ -332,7 +330,7 @@ fn parse_key(t: &str) -> Result<Key, String> {
             let secret = p256::SecretKey::from_slice(scalar).map_err(|_| fault.clone())?;
             let (sec1, pkcs8) = ec_forms(&secret);
             let pair = KeyPair::try_from(pkcs8.as_slice()).map_err(|_| fault)?;
-            Ok(Key { kind: Kind::Other(pair), text: pem("EC PRIVATE KEY", &sec1) })
+            Ok(Key { kind: Kind::Other(Box::new(pair)), text: pem("EC PRIVATE KEY", &sec1) })
         }
         Some("DSA") => Err("unable to use a DSA key for certificates".into()),
         Some(k) => Err(format!("invalid private key type {k}")),

@@ -68,7 +68,7 @@ fn atoi(t: &str) -> i64 {
 
 /// Go's float to int64 on amd64: what does not fit becomes the smallest integer.
 pub(crate) fn float_to_int(f: f64) -> i64 {
-    if f.is_nan() || !(-9.223372036854775808e18..9.223372036854775808e18).contains(&f) { i64::MIN } else { f as i64 }
+    if f.is_nan() || !(i64::MIN as f64..-(i64::MIN as f64)).contains(&f) { i64::MIN } else { f as i64 }
 }
 
 fn trim_zero_decimal(s: &str) -> &str {

@@ -329,9 +329,6 @@ fn escape(c: &[char], i: usize, out: &mut String, class: bool) -> Result<usize, 
         }
         x if x.is_ascii() && !x.is_ascii_alphanumeric() => {
             out.push_str(&regex::escape(&x.to_string()));
-            if class && !matches!(out.chars().last(), Some(_)) {
-                out.push(x);
-            }
         }
         _ => return bad(2),
     }
@@ -354,8 +351,11 @@ fn class(c: &[char], i: usize, out: &mut String) -> Result<usize, String> {
             return Ok(j + 1);
         }
         first = false;
-        if x == '[' && c.get(j + 1) == Some(&':') {
-            if let Some(e) = c[j + 2..].windows(2).position(|w| w == [':', ']']) {
+        if x == '['
+            && c.get(j + 1) == Some(&':')
+            && let Some(e) = c[j + 2..].windows(2).position(|w| w == [':', ']'])
+        {
+            {
                 let name: String = c[j..j + 2 + e + 2].iter().collect();
                 let word = name.trim_matches(|c: char| !c.is_ascii_alphabetic());
                 if !matches!(word, "alnum" | "alpha" | "ascii" | "blank" | "cntrl" | "digit" | "graph" | "lower" | "print" | "punct" | "space" | "upper" | "word" | "xdigit") {

@@ -26,7 +26,7 @@ pub fn unpack(data: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
         }
         let sep = if full.contains('\\') { '\\' } else { '/' };
         let first = full.split(sep).next().unwrap_or("").to_string();
-        let rest = full.splitn(2, sep).nth(1).unwrap_or("").replace(sep, "/");
+        let rest = full.split_once(sep).map_or("", |(_, r)| r).replace(sep, "/");
         if rest.starts_with('/') {
             return Err("chart illegally contains absolute paths".into());
         }

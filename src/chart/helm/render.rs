@@ -414,7 +414,7 @@ fn crd_files(c: &Chart, parent: &str, out: &mut Vec<(String, String)>) {
 
 fn print(out: &Output, req: &Request) -> Result<String, Error> {
     let mut manifest = String::new();
-    let mut add = |path: &str, text: &str, to: &mut String| {
+    let add = |path: &str, text: &str, to: &mut String| {
         to.push_str("---\n# Source: ");
         to.push_str(path);
         to.push('\n');

@@ -230,7 +230,7 @@ impl Validator {
                         return Ok(());
                     }
                     let url = r.split('#').next().unwrap_or(r);
-                    return Err(format!("{REMOTE} {}: cannot be loaded while rendering", quoted(url)));
+                    return Err(format!("{REMOTE} {}: cannot be loaded while rendering", crate::text::quote::quote(url.as_bytes())));
                 }
                 for (k, v) in m {
                     if !matches!(k.as_str(), "enum" | "const" | "default" | "examples") {

@@ -257,7 +257,7 @@ impl<'t> State<'t, '_> {
             Err(e) => return self.fail(e),
         };
         let mark = self.vars.len();
-        let mut once = |s: &mut Self, index: Val, elem: Cell| -> Res<bool> {
+        let once = |s: &mut Self, index: Val, elem: Cell| -> Res<bool> {
             s.rt.burn(1)?;
             let d = &b.pipe.decl;
             if !d.is_empty() {

@@ -524,12 +524,7 @@ impl Emitter {
         }
         let ends = |n: usize| -> Option<usize> {
             // Width of the break that ends v[..n].
-            for w in [1, 2, 3] {
-                if n >= w && break_width(v, n - w) == w {
-                    return Some(w);
-                }
-            }
-            None
+            [1, 2, 3].into_iter().find(|w| n >= *w && break_width(v, n - w) == *w)
         };
         match ends(v.len()) {
             None => self.indicator(b"-", false, false, false),
