@@ -75,6 +75,16 @@ impl Controller for Jobs {
 
     fn decide(&self, key: &Key, world: &World<'_>) -> Turn {
         let mut turn = Turn::default();
+        // Pods of a Job that is gone, or whose name another one has by now, must not be held for ever.
+        for node in world.graph.of_kind(&POD, &key.namespace) {
+            let left = node.finalizers.iter().any(|finalizer| finalizer == TRACKING)
+                && node.owners.iter().any(|owner| {
+                    owner.controller && owner.kind == JOB.kind && *owner.name == *key.name && world.graph.node_of(&owner.uid).is_none()
+                });
+            if left && let Some(pod) = world.at(&node.key) {
+                turn.call(let_go(&pod));
+            }
+        }
         let Some(job) = world.at(key) else { return turn };
         let manager = text(&job, &["spec", "managedBy"]);
         if !manager.is_empty() && manager != "kubernetes.io/job-controller" {

@@ -80,15 +80,16 @@ impl Controller for Kubelet {
         let Some(pod) = world.at(key) else { return turn };
         let node = text(&pod, &["spec", "nodeName"]);
         if terminating(&pod) {
-            // Only finalizers keep it then, and those are not ours.
-            if int(&pod, &["metadata", "deletionGracePeriodSeconds"]) != Some(0)
-                && self.passed(&pod, self.options.stop_delay, world.now, &mut turn)
-            {
-                // Whoever holds the pod by a finalizer wants to know how it ended.
-                if !list(&pod, &["metadata", "finalizers"]).is_empty() && !crate::pods::ended(&pod) && !node.is_empty() {
-                    turn.call(Call::status(&POD, &pod, killed(&pod, world.now)));
-                    turn.then();
-                }
+            if !self.passed(&pod, self.options.stop_delay, world.now, &mut turn) {
+                return turn;
+            }
+            // Whoever holds the pod by a finalizer wants to know how it ended.
+            if !list(&pod, &["metadata", "finalizers"]).is_empty() && !crate::pods::ended(&pod) && !node.is_empty() {
+                turn.call(Call::status(&POD, &pod, killed(&pod, world.now)));
+                turn.then();
+            }
+            // With no grace left, only finalizers keep it, and those are not ours.
+            if int(&pod, &["metadata", "deletionGracePeriodSeconds"]) != Some(0) {
                 turn.call(Call::delete(&POD, &pod, Delete::Background).grace(0));
             }
             return turn;

@@ -4,6 +4,7 @@
 //! controllers of Deployments, ReplicaSets and their kin, which an embedded parent runs as well. Both go into one task per
 //! server ([`apiserver::controllers::run`]), whose cost at rest is nothing. [`run`] does the same against any API server.
 
+mod cloud;
 mod cron_jobs;
 mod daemon_sets;
 mod deployments;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use apiserver::controllers::Controller;
 use jiff::SignedDuration;
 
+pub use cloud::Cloud;
 pub use cron_jobs::CronJobs;
 pub use daemon_sets::DaemonSets;
 pub use deployments::Deployments;
@@ -52,6 +54,8 @@ pub struct Options {
     pub node_pods: u32,
     /// Labels of each node besides the usual ones.
     pub node_labels: BTreeMap<String, String>,
+    /// Whether the workload controllers run too; not where the server has its own (a real control plane).
+    pub workloads: bool,
     /// From a pod's binding until it is ready.
     pub start_delay: SignedDuration,
     /// From a pod's deletion until it is gone.
@@ -69,6 +73,7 @@ impl Options {
             node_memory: "32Gi".into(),
             node_pods: 110,
             node_labels: BTreeMap::new(),
+            workloads: true,
             start_delay: SignedDuration::from_millis(100),
             stop_delay: SignedDuration::from_millis(20),
             run_time: SignedDuration::from_secs(1),
@@ -92,11 +97,12 @@ pub fn workloads() -> Vec<Box<dyn Controller>> {
 
 /// Everything a simulated child runs: the workload controllers, its nodes and their kubelets.
 pub fn controllers(options: Options) -> Vec<Box<dyn Controller>> {
-    let mut all = workloads();
+    let mut all = if options.workloads { workloads() } else { Vec::new() };
     if options.nodes > 0 {
         let options = Arc::new(options);
         all.push(Box::new(Nodes::new(options.clone())));
         all.push(Box::new(Kubelet::new(options)));
+        all.push(Box::new(Cloud));
     }
     all
 }

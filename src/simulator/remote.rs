@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use apiserver::auth::Objects;
 use apiserver::controllers::kinds::{
-    CONTROLLER_REVISION, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, NAMESPACE, NODE, PERSISTENT_VOLUME_CLAIM, POD,
-    REPLICATION_CONTROLLER, REPLICA_SET, STATEFUL_SET,
+    CONTROLLER_REVISION, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, NAMESPACE, NODE, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, POD,
+    REPLICATION_CONTROLLER, REPLICA_SET, SERVICE, STATEFUL_SET,
 };
 use apiserver::controllers::{run as run_controllers, Backend, Call, CallError, Change, Feed, FeedItem, Kind};
 use futures::future::BoxFuture;
@@ -26,11 +26,13 @@ use crate::value::{name, namespace, text};
 use crate::{controllers, Options};
 
 /// What the controllers of a child look at.
-const WATCHED: [Kind; 12] = [
+const WATCHED: [Kind; 14] = [
     NAMESPACE,
     NODE,
     POD,
+    PERSISTENT_VOLUME,
     PERSISTENT_VOLUME_CLAIM,
+    SERVICE,
     REPLICATION_CONTROLLER,
     DEPLOYMENT,
     REPLICA_SET,
@@ -231,7 +233,7 @@ impl Feed for Watches {
     }
 }
 
-/// Makes any API server without nodes a simulated child: nodes, a kubelet, and (unless it runs its own) the workload controllers.
+/// Makes any API server without nodes a simulated child: nodes, a kubelet, and, when the options say so, the workload controllers.
 ///
 /// Ends at shutdown.
 pub async fn run(client: Client, options: Options, shutdown: CancellationToken) {

@@ -1,4 +1,4 @@
-//! Bootstrap tokens: expired ones are deleted, and `cluster-info` is signed with those that are there for it.
+//! Bootstrap tokens: expired ones are deleted, and `cluster-info` is there for newcomers, signed with those tokens that are for it.
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
@@ -6,7 +6,7 @@ use ring::hmac;
 use serde_json::{json, Map, Value};
 
 use super::kinds::{CONFIG_MAP, SECRET};
-use super::{Call, Change, Controller, Delete, Key, Turn, World};
+use super::{Call, Change, Controller, Delete, Key, Kind, Turn, World};
 use crate::auth::bootstrap_token::{data, expiration, NAMESPACE, NAME_PREFIX, SECRET_TYPE};
 use crate::auth::text;
 
@@ -97,6 +97,77 @@ impl Controller for InfoSigner {
             let mut info = Value::clone(&info);
             info["data"] = Value::Object(wanted);
             turn.call(Call::update(&CONFIG_MAP, "", info));
+        }
+        turn
+    }
+}
+
+/// Publishes where the server is and whose certificates to trust, readable by everybody.
+#[derive(Debug)]
+pub struct ClusterInfo {
+    server: String,
+}
+
+const ROOT_CA: &str = "kube-root-ca.crt";
+const READERS: &str = "kubeadm:bootstrap-signer-clusterinfo";
+const RBAC: &str = "rbac.authorization.k8s.io";
+const ROLE: Kind = Kind { group: RBAC, api_version: "rbac.authorization.k8s.io/v1", kind: "Role", plural: "roles" };
+const BINDING: Kind = Kind { group: RBAC, api_version: "rbac.authorization.k8s.io/v1", kind: "RoleBinding", plural: "rolebindings" };
+
+impl ClusterInfo {
+    /// With the URL under which the server is reached.
+    pub fn new(server: String) -> Self {
+        Self { server }
+    }
+}
+
+impl Controller for ClusterInfo {
+    fn name(&self) -> &'static str {
+        "cluster-info"
+    }
+
+    fn concerns(&self, change: &Change, _: &World<'_>, wake: &mut Vec<Key>) {
+        let key = &change.key;
+        if key.is(&CONFIG_MAP) && *key.namespace == *PUBLIC && (*key.name == *ROOT_CA || *key.name == *INFO) {
+            wake.push(Key::new("", "configmaps", PUBLIC, INFO));
+        }
+    }
+
+    fn decide(&self, _: &Key, world: &World<'_>) -> Turn {
+        let mut turn = Turn::default();
+        // A server without keys has no authority that newcomers could trust.
+        let root = world.get(&CONFIG_MAP, PUBLIC, ROOT_CA);
+        let root = root.as_deref().map_or("", |root| text(root, &["data", "ca.crt"]));
+        if root.is_empty() {
+            return turn;
+        }
+        let authority = base64::engine::general_purpose::STANDARD.encode(root);
+        let content = format!(
+            "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: {authority}\n    server: {}\n  name: \"\"\n\
+             contexts: null\ncurrent-context: \"\"\nkind: Config\npreferences: {{}}\nusers: null\n",
+            self.server
+        );
+        match world.get(&CONFIG_MAP, PUBLIC, INFO) {
+            None => turn.call(Call::create(&CONFIG_MAP, PUBLIC, json!({"metadata": {"name": INFO}, "data": {"kubeconfig": content}}))),
+            Some(info) if text(&info, &["data", "kubeconfig"]) != content => {
+                // The signatures are of the former content; the signer makes them anew.
+                let mut info = Value::clone(&info);
+                info["data"] = json!({"kubeconfig": content});
+                turn.call(Call::update(&CONFIG_MAP, "", info));
+            }
+            Some(_) => {}
+        }
+        if world.get(&ROLE, PUBLIC, READERS).is_none() {
+            let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [INFO], "verbs": ["get"]}]);
+            turn.call(Call::create(&ROLE, PUBLIC, json!({"metadata": {"name": READERS}, "rules": rules})));
+        }
+        if world.get(&BINDING, PUBLIC, READERS).is_none() {
+            let binding = json!({
+                "metadata": {"name": READERS},
+                "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": READERS},
+                "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "system:anonymous"}],
+            });
+            turn.call(Call::create(&BINDING, PUBLIC, binding));
         }
         turn
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::accounts::Accounts;
-use super::bootstrap::{InfoSigner, TokenCleaner};
+use super::bootstrap::{ClusterInfo, InfoSigner, TokenCleaner};
 use super::certificates::{Certificates, SigningAdmission};
 use super::disruption::Disruption;
 use super::endpoints::{Endpoints, Mirror};
@@ -78,8 +78,10 @@ fn admit(server: &ApiServer) {
 }
 
 /// Runs controllers over a server in this process until shutdown, with the admission that belongs to them.
-pub async fn run_local(server: ApiServer, controllers: Vec<Box<dyn Controller>>, shutdown: CancellationToken) {
+pub async fn run_local(server: ApiServer, mut controllers: Vec<Box<dyn Controller>>, shutdown: CancellationToken) {
     admit(&server);
+    let (address, port) = server.core().options.advertise;
+    controllers.push(Box::new(ClusterInfo::new(format!("https://{}", std::net::SocketAddr::new(address, port)))));
     let feed = StoreFeed::new(server.store().clone());
     runner::run(Arc::new(Local::new(server)), feed, controllers, shutdown).await;
 }

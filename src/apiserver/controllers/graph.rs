@@ -184,3 +184,53 @@ impl Graph {
         self.nodes.iter()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::kinds::{CONFIG_MAP, SECRET};
+    use super::*;
+
+    fn change(plural: &str, name: &str, uid: &str, owners: &[(&str, bool)], deleted: bool) -> Change {
+        let owners: Vec<serde_json::Value> =
+            owners.iter().map(|(uid, controller)| json!({"uid": uid, "name": "o", "kind": "K", "controller": controller})).collect();
+        let object = json!({
+            "apiVersion": "v1", "kind": "K",
+            "metadata": {"name": name, "namespace": "a", "uid": uid, "ownerReferences": owners},
+        });
+        Change::of("", plural, &object, deleted).expect("an object")
+    }
+
+    fn names<'a>(nodes: impl Iterator<Item = &'a Node>) -> Vec<String> {
+        let mut names: Vec<String> = nodes.map(|node| node.key.name.to_string()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn owners_strays_and_places_follow_changes() {
+        let mut graph = Graph::default();
+        graph.apply(&change("configmaps", "one", "1", &[], false));
+        assert_eq!(graph.apply(&change("configmaps", "two", "2", &[("1", true)], false)), ["1".into()] as [Arc<str>; 1]);
+        graph.apply(&change("secrets", "three", "3", &[("1", false)], false));
+        assert_eq!(names(graph.dependents("1")), ["three", "two"]);
+        assert_eq!(names(graph.strays(&CONFIG_MAP, "a")), ["one"]);
+        assert_eq!(names(graph.strays(&SECRET, "a")), ["three"], "an owner that does not manage leaves a stray");
+        assert_eq!(names(graph.of_kind(&CONFIG_MAP, "a")), ["one", "two"]);
+        assert_eq!(graph.in_namespace("a").count(), 3);
+        // Released: the former owner is told of.
+        assert_eq!(graph.apply(&change("configmaps", "two", "2", &[], false)), ["1".into()] as [Arc<str>; 1]);
+        assert_eq!(names(graph.dependents("1")), ["three"]);
+        assert_eq!(names(graph.strays(&CONFIG_MAP, "a")), ["one", "two"]);
+        // Another object of the same name takes the place of the old one.
+        graph.apply(&change("configmaps", "one", "9", &[], false));
+        assert!(graph.node_of("1").is_none() && graph.node_of("9").is_some());
+        assert_eq!(names(graph.dependents("1")), ["three"], "the dependent still names the one that is gone");
+        for (plural, name, uid) in [("configmaps", "one", "9"), ("configmaps", "two", "2"), ("secrets", "three", "3")] {
+            graph.apply(&change(plural, name, uid, &[], true));
+        }
+        assert_eq!((graph.all().count(), graph.in_namespace("a").count(), graph.dependents("1").count()), (0, 0, 0));
+        assert_eq!(graph.strays(&CONFIG_MAP, "a").count(), 0);
+    }
+}

@@ -261,3 +261,100 @@ async fn perform<B: Backend>(backend: &B, turn: Turn) -> Result<(), CallError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use serde_json::json;
+
+    use super::super::kinds::CONFIG_MAP;
+    use super::*;
+
+    /// A server that refuses the first calls and tells of all.
+    struct Stubborn {
+        refuse: AtomicU32,
+        calls: tokio::sync::mpsc::UnboundedSender<Call>,
+    }
+
+    impl Objects for Stubborn {
+        fn get(&self, _: &str, _: &str, _: &str, _: &str) -> Option<Arc<Value>> {
+            None
+        }
+
+        fn list(&self, _: &str, _: &str, _: Option<&str>) -> Vec<Arc<Value>> {
+            Vec::new()
+        }
+    }
+
+    impl Backend for Stubborn {
+        fn call(&self, call: Call) -> BoxFuture<'_, Result<Value, CallError>> {
+            let refused = self.refuse.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+            let result = if refused { Err(call.error(503, &json!({"message": "not now"}))) } else { Ok(json!({})) };
+            let _ = self.calls.send(call);
+            Box::pin(std::future::ready(result))
+        }
+
+        fn now(&self) -> Timestamp {
+            Timestamp::now()
+        }
+    }
+
+    struct Once(Option<FeedItem>);
+
+    impl Feed for Once {
+        fn next(&mut self) -> BoxFuture<'_, FeedItem> {
+            Box::pin(std::future::pending())
+        }
+
+        fn ready(&mut self) -> Option<FeedItem> {
+            self.0.take()
+        }
+    }
+
+    /// Wants two stages done, and says what failed.
+    struct Keen;
+
+    impl Controller for Keen {
+        fn name(&self) -> &'static str {
+            "keen"
+        }
+
+        fn concerns(&self, change: &Change, _: &World<'_>, wake: &mut Vec<Key>) {
+            wake.push(change.key.clone());
+        }
+
+        fn decide(&self, key: &Key, _: &World<'_>) -> Turn {
+            let mut turn = Turn::default();
+            turn.call(Call::merge(&CONFIG_MAP, &key.namespace, "first", "", json!({})));
+            turn.then();
+            turn.call(Call::merge(&CONFIG_MAP, &key.namespace, "second", "", json!({})));
+            turn
+        }
+
+        fn failed(&self, key: &Key, error: &CallError, _: &World<'_>) -> Turn {
+            let mut turn = Turn::default();
+            turn.call(Call::merge(&CONFIG_MAP, &key.namespace, "told", "", json!({"data": {"why": error.message}})));
+            turn
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failed_turn_is_told_and_tried_again() {
+        let (calls, mut seen) = tokio::sync::mpsc::unbounded_channel();
+        let backend = Arc::new(Stubborn { refuse: AtomicU32::new(1), calls });
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "a", "uid": "1"}});
+        let change = Change::of("", "configmaps", &object, false).expect("an object");
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(run(backend, Once(Some(FeedItem::Restart(vec![change]))), vec![Box::new(Keen)], shutdown.clone()));
+        let mut order = Vec::new();
+        for _ in 0..4 {
+            let call = tokio::time::timeout(std::time::Duration::from_secs(20), seen.recv()).await.expect("in time").expect("a call");
+            order.push(call.path.rsplit('/').next().unwrap_or("").to_owned());
+        }
+        assert_eq!(order, ["first", "told", "first", "second"], "the second stage waits for the first");
+        shutdown.cancel();
+        running.await.expect("it ends");
+        assert!(seen.recv().await.is_none(), "nothing more is done");
+    }
+}

@@ -239,7 +239,11 @@ async fn a_stateful_set_goes_in_order() {
     let pods = child.get(&format!("{CORE}/pods")).await;
     let names: Vec<&str> = items(&pods).iter().map(name).collect();
     assert_eq!(names, ["web-0", "web-1", "web-2"]);
-    assert_eq!(items(&child.get(&format!("{CORE}/persistentvolumeclaims")).await).len(), 3);
+    child
+        .wait(&format!("{CORE}/persistentvolumeclaims"), "were bound", |claims| {
+            items(claims).len() == 3 && items(claims).iter().all(|claim| text(claim, &["status", "phase"]) == "Bound")
+        })
+        .await;
     child.merge(&path, json!({"spec": {"replicas": 2, "template": {"spec": {"containers": [{"name": "main", "image": "b"}]}}}})).await;
     let done = child.wait(&path, "was updated", |set| {
         rolled_out(set, 2) && text(set, &["status", "currentRevision"]) == text(set, &["status", "updateRevision"])
@@ -312,8 +316,12 @@ async fn jobs_end() {
     child.post(&format!("{BATCH}/jobs"), late).await;
     let done = child.wait(&format!("{BATCH}/jobs/late"), "was late", |job| ended(job, "Failed").is_some()).await;
     assert_eq!(ended(&done, "Failed"), Some("DeadlineExceeded"));
-    // Pods of jobs are held by nobody once the jobs are gone.
-    for name in ["sweep", "drop", "late"] {
+    let mut endless = job("endless", json!({}));
+    endless["spec"]["template"]["metadata"] = json!({"annotations": {crate::RUN_SECONDS: "1000"}});
+    child.post(&format!("{BATCH}/jobs"), endless).await;
+    child.wait(&format!("{BATCH}/jobs/endless"), "was running", |job| int(job, &["status", "ready"]) == Some(1)).await;
+    // Pods of jobs are held by nobody once the jobs are gone, ended or not.
+    for name in ["sweep", "drop", "late", "endless"] {
         child.delete(&format!("{BATCH}/jobs/{name}"), json!({"propagationPolicy": "Background"})).await;
     }
     child.wait(&format!("{CORE}/pods"), "were cleared away", |pods| items(pods).is_empty()).await;
@@ -340,6 +348,17 @@ async fn services_find_ready_pods() {
                 && list(&items(slices)[0], &["endpoints"]).iter().filter(|e| e["conditions"]["ready"] == true).count() == 2
         })
         .await;
+    let balanced = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "wide"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+    });
+    child.post(&format!("{CORE}/services"), balanced).await;
+    child
+        .wait(&format!("{CORE}/services/wide"), "got an address", |service| {
+            list(service, &["status", "loadBalancer", "ingress"]).len() == 1
+        })
+        .await;
+    child.delete(&format!("{CORE}/services/wide"), Value::Null).await;
     child.delete(&format!("{CORE}/services/web"), Value::Null).await;
     child.wait(&format!("{CORE}/endpoints"), "were removed", |all| items(all).is_empty()).await;
     child.wait("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", "were removed", |all| items(all).is_empty()).await;
