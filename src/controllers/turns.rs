@@ -179,13 +179,13 @@ impl World {
 
     /// A turn over an override: its link to the feeds it is for.
     pub(crate) async fn override_turn(&self, key: &(OverrideKind, Key)) -> Result<Settled, TurnError> {
-        let (kind, meta, feed) = match key.0 {
+        let (kind, meta, feed, parsed) = match key.0 {
             OverrideKind::Local => match self.localizations.get_key(&key.1) {
-                Some(one) => ("Localization", one.metadata.clone(), one.spec.feed.clone()),
+                Some(one) => ("Localization", one.metadata.clone(), one.spec.feed.clone(), self.local(&one)),
                 None => return Ok(Settled::QUIET),
             },
             OverrideKind::Global => match self.globalizations.get_key(&key.1) {
-                Some(one) => ("Globalization", one.metadata.clone(), one.spec.feed.clone()),
+                Some(one) => ("Globalization", one.metadata.clone(), one.spec.feed.clone(), self.global(&one)),
                 None => return Ok(Settled::QUIET),
             },
         };
@@ -194,7 +194,7 @@ impl World {
         } else {
             self.manifests_of(&feed).iter().filter_map(|m| m.metadata.uid.clone()).collect()
         };
-        Ok(settled(self.perform_in_order(&feeds::link(kind, &meta, &feed.kind, &targets)).await?))
+        Ok(settled(self.perform_in_order(&feeds::link(kind, &meta, &feed.kind, &targets, &parsed.faults())).await?))
     }
 
     /// A turn over a Description of charts: its HelmReleases.

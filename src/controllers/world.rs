@@ -280,18 +280,28 @@ impl World {
         self.chart_parts.get(chart, || Part::of_chart(chart))
     }
 
+    /// A Localization, parsed.
+    pub(crate) fn local(&self, object: &Localization) -> Arc<Override> {
+        self.locals.get(object, || Override::local(object))
+    }
+
+    /// A Globalization, parsed.
+    pub(crate) fn global(&self, object: &Globalization) -> Arc<Override> {
+        self.globals.get(object, || Override::global(object))
+    }
+
     /// The overrides of people for an object in a cluster, in no order.
     pub(crate) fn overrides_for(&self, target: &ObjectRef, cluster: &ClusterFacts) -> Vec<Arc<Override>> {
         let feed = target_index(target);
         let mut out = Vec::new();
         for object in self.globalizations.by("feed", &feed) {
             if object.metadata.deletion_timestamp.is_none() {
-                out.push(self.globals.get(&*object, || Override::global(&object)));
+                out.push(self.global(&object));
             }
         }
         for object in self.localizations.by("local", &local_index(&feed, &cluster.namespace)) {
             if object.metadata.deletion_timestamp.is_none() {
-                out.push(self.locals.get(&*object, || Override::local(&object)));
+                out.push(self.local(&object));
             }
         }
         out.retain(|one| one.is_for(target) && one.matches_cluster(&cluster.namespace, &cluster.labels));
@@ -306,12 +316,12 @@ impl World {
         let mut digests: BTreeSet<Digest> = BTreeSet::new();
         for object in self.globalizations.by("feed", feed) {
             if object.metadata.deletion_timestamp.is_none() && object.spec.override_policy == OverridePolicy::ApplyNow {
-                digests.insert(self.globals.get(&*object, || Override::global(&object)).digest);
+                digests.insert(self.global(&object).digest);
             }
         }
         for object in self.localizations.by("feed", feed) {
             if object.metadata.deletion_timestamp.is_none() && object.spec.override_policy == OverridePolicy::ApplyNow {
-                digests.insert(self.locals.get(&*object, || Override::local(&object)).digest);
+                digests.insert(self.local(&object).digest);
             }
         }
         let sum = plan::overrides::combine(&digests);

@@ -185,8 +185,13 @@ pub fn decide(
         }
     }
     if !plan.report.waiting.is_empty() {
+        // One event per reason: several of one reason would take turns in being news.
+        let mut by_reason: BTreeMap<Reason, Vec<&str>> = BTreeMap::new();
         for (reason, message) in &plan.report.waiting {
-            plan.steps.push(tell(&at, &uid, *reason, message.clone()));
+            by_reason.entry(*reason).or_default().push(message);
+        }
+        for (reason, messages) in by_reason {
+            plan.steps.push(tell(&at, &uid, reason, messages.join("; ")));
         }
         // As Clusternet: the whole Base waits, and what is deployed stays as it is.
         if seen.missing == MissingFeeds::Wait {

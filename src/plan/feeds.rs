@@ -94,10 +94,18 @@ pub fn of_chart(chart: &HelmChart) -> (ObjectRef, ObjectMeta) {
     (app_ref("HelmChart", &chart.metadata), chart.metadata.clone())
 }
 
-/// The labels that link an override to the feeds it is for: `<uid of the feed>: <kind>`, and its finalizer.
+/// The labels that link an override to the feeds it is for: `<uid of the feed>: <kind>`, and its finalizer. What is wrong with
+/// it is said about the override itself, where its author looks.
 #[must_use]
-pub fn link(kind: &'static str, meta: &ObjectMeta, feed_kind: &str, targets: &BTreeSet<String>) -> Vec<Step> {
+pub fn link(kind: &'static str, meta: &ObjectMeta, feed_kind: &str, targets: &BTreeSet<String>, faults: &[String]) -> Vec<Step> {
     let mut wish = MetaWish::default();
+    let about = app_ref(kind, meta);
+    let uid = meta.uid.clone().unwrap_or_default();
+    let mut steps = Vec::new();
+    if !faults.is_empty() && meta.deletion_timestamp.is_none() {
+        // One event: two of one reason would take turns in being news.
+        steps.push(Step::Tell { about: about.clone(), uid, warning: true, reason: Reason::InvalidSpec, message: faults.join("; ") });
+    }
     if meta.deletion_timestamp.is_some() {
         // Overrides that are being deleted are out of every rendering already; there is nothing to wait for.
         wish.without_finalizers = vec![finalizer::APP];
@@ -113,7 +121,8 @@ pub fn link(kind: &'static str, meta: &ObjectMeta, feed_kind: &str, targets: &BT
         }
     }
     let patch: Option<Value> = wish.patch(meta).map(|patch| json!({"metadata": patch}));
-    patch.map(|patch| Step::Patch { at: app_ref(kind, meta), patch, only_if: Version::exactly(meta) }).into_iter().collect()
+    steps.extend(patch.map(|patch| Step::Patch { at: about, patch, only_if: Version::exactly(meta) }));
+    steps
 }
 
 #[cfg(test)]

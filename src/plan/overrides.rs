@@ -221,6 +221,14 @@ impl Override {
         }
     }
 
+    /// What is wrong with it whatever it is applied to: values that cannot be read, a selector that makes no sense.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        let steps = self.steps.iter().filter_map(|step| step.action.as_ref().err().map(|why| format!("override {:?}: {why}", step.name)));
+        let selector = self.affinity.iter().filter_map(|affinity| affinity.as_ref().err()).map(|error| format!("clusterAffinity matches no cluster: {error}"));
+        steps.chain(selector).collect()
+    }
+
     /// Place in the order of all overrides.
     fn rank(&self) -> (bool, i32, i128, &str, &str) {
         (self.scope != Scope::Global, self.priority, self.created, &self.namespace, &self.name)

@@ -112,6 +112,7 @@ fn odd_values() {
     for one in fails {
         assert!(run(vec![local("l", 500, 1, vec![one.clone()])]).is_err(), "{one:?}");
     }
+    assert!(local("l", 500, 1, vec![entry(OverrideType::MergePatch, "[1]"), entry(OverrideType::MergePatch, "{\"a\": ")]).faults().len() == 1);
     let passes = [
         (entry(OverrideType::JSONPatch, "null"), 0),
         (entry(OverrideType::JSONPatch, r#"[{"op": "add", "value": 1}]"#), 1),
