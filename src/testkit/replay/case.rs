@@ -41,7 +41,7 @@ impl Case {
     pub fn read(dir: &Path, places: &Places) -> Result<Case> {
         let name = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let settings = match std::fs::read_to_string(dir.join("case.yaml")) {
-            Ok(text) => read::parse(&text, &Limits::default()).map_err(|f| anyhow::anyhow!("{f}")).context("case.yaml")?,
+            Ok(text) => read::parse(&text, &Limits::FILE).map_err(|f| anyhow::anyhow!("{f}")).context("case.yaml")?,
             Err(_) => Value::Null,
         };
         let clusters = if dir.join("clusters.yaml").exists() { documents(&dir.join("clusters.yaml"), places)? } else { Vec::new() };
@@ -118,7 +118,7 @@ fn documents(path: &Path, places: &Places) -> Result<Vec<Value>> {
 
 fn parse(text: &str, path: &Path) -> Result<Vec<Value>> {
     // The recorded files are larger than what a person may push.
-    let limits = Limits::default();
+    let limits = Limits::FILE;
     let all = read::parse_all(text, &limits).map_err(|fault| anyhow::anyhow!("{}", fault.in_file(&path.display().to_string())))?;
     Ok(all.into_iter().map(|document| document.value).filter(|value| !value.is_null()).collect())
 }

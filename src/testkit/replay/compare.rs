@@ -147,6 +147,14 @@ fn tolerant(stem: &str, object: &Value) -> Value {
             }
         }
     }
+    // A zero that Go's encoder leaves out when it writes the object back.
+    for subscriber in object.pointer_mut("/spec/subscribers").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(subscriber) = subscriber.as_object_mut()
+            && subscriber.get("weight") == Some(&Value::from(0))
+        {
+            subscriber.remove("weight");
+        }
+    }
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
         if stem == "subscription-status" {
             // Fields that the original never writes.

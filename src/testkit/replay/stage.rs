@@ -1,0 +1,189 @@
+//! The stage of a case: a parent with all parts in this process, and three children with agents, as the recorder had them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use api::clusters::SyncMode;
+use cli::embedded::{self, Keep, PartOptions, Role};
+use cluster::Endpoint;
+use engine::{CancellationToken, Tasks};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::case::Places;
+use super::wire::Server;
+
+/// Name, mode and labels of the recorder's children.
+const CHILDREN: [(&str, SyncMode, [(&str, &str); 3]); 3] = [
+    ("harbor", SyncMode::Dual, [("tier", "edge"), ("zone", "north"), ("stage", "live")]),
+    ("meadow", SyncMode::Push, [("tier", "core"), ("zone", "north"), ("stage", "live")]),
+    ("summit", SyncMode::Pull, [("tier", "core"), ("zone", "south"), ("stage", "trial")]),
+];
+
+/// How long the agents may take to join.
+const JOIN: Duration = Duration::from_secs(30);
+
+/// A running stage.
+pub struct Stage {
+    parent: Server,
+    children: BTreeMap<String, Server>,
+    places: Places,
+    shutdown: CancellationToken,
+    tasks: Tasks,
+}
+
+impl Stage {
+    /// Sets up the stage that a case wants.
+    pub async fn open(case: &Path, _charts: &Path) -> Result<Stage> {
+        let shutdown = CancellationToken::new();
+        let tasks = Tasks::new(&shutdown);
+        let helper = serve(&tasks).await?;
+        let settings = std::fs::read_to_string(case.join("case.yaml")).unwrap_or_default();
+        let scheduler_only = case.join("clusters.yaml").exists() || settings.contains("stage: sched");
+        let listen = Some(([127, 0, 0, 1], 0).into());
+        let parent = embedded::start(&Keep::Memory, &Role::Parent, listen, &tasks).await?;
+        embedded::prepare_parent(&parent.admin()).await?;
+        let token = embedded::bootstrap_token(&parent.admin()).await?;
+        let directory = std::env::temp_dir().join(format!("anabranch-replay-{}-{}", std::process::id(), rand_suffix(case)));
+        let git = git::Git::new(git::Options { directory, local_threads: 1, network_threads: 1 });
+        let mut options = PartOptions::usual(git.clone());
+        options.source = false;
+        embedded::start_parts(&parent, options, &tasks);
+        let mut stage = Stage {
+            parent: Server::new(parent.admin()),
+            children: BTreeMap::new(),
+            places: Places { charts: helper.clone(), predictor: helper, cluster_ids: BTreeMap::new() },
+            shutdown,
+            tasks: tasks.clone(),
+        };
+        if scheduler_only {
+            return Ok(stage);
+        }
+        for (name, mode, labels) in CHILDREN {
+            let child = embedded::start(&Keep::Memory, &Role::Child(simulator::Options::with_nodes(0)), listen, &tasks).await?;
+            let endpoint = Endpoint { url: parent.url.clone(), ca_pem: Some(parent.ca().into_bytes()), ..Endpoint::default() };
+            let mut options = agent::Options::usual(agent::Parent::at(endpoint), token.reveal(), git.clone());
+            options.cluster_name = name.to_owned();
+            options.cluster_namespace = format!("clusternet-{name}");
+            options.labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            options.sync_mode = mode;
+            options.app_pusher = true;
+            options.child_url.clone_from(&child.url);
+            options.lease = agent::Lease::RELAXED;
+            options.tunnel = Some(Arc::new(agent::HubTunnel::to_url(&child.url)));
+            embedded::start_agent(&parent, &child, options, tasks.token(), &tasks);
+            stage.children.insert(name.to_owned(), Server::new(child.admin()));
+        }
+        stage.joined().await?;
+        Ok(stage)
+    }
+
+    /// Waits until all clusters are there, ready and reachable.
+    async fn joined(&mut self) -> Result<()> {
+        let start = tokio::time::Instant::now();
+        loop {
+            let clusters = self.parent.items("/apis/clusters.clusternet.io/v1beta1/managedclusters").await?;
+            let secrets = self.parent.items("/api/v1/secrets?fieldSelector=metadata.name%3Dchild-cluster-deployer").await?;
+            let ready = clusters.iter().filter(|cluster| cluster["status"]["appPusher"] == true && cluster["status"]["readyz"] == true);
+            if ready.count() == CHILDREN.len() && secrets.len() == CHILDREN.len() {
+                for cluster in &clusters {
+                    let text = |path: &str| cluster.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+                    self.places.cluster_ids.insert(text("/metadata/name"), text("/spec/clusterId"));
+                }
+                return Ok(());
+            }
+            if start.elapsed() > JOIN {
+                bail!("{} of {} clusters joined in time", clusters.len(), CHILDREN.len());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The parent.
+    pub fn parent(&self) -> &Server {
+        &self.parent
+    }
+
+    /// A child.
+    pub fn child(&self, name: &str) -> Option<&Server> {
+        self.children.get(name)
+    }
+
+    /// All children.
+    pub fn children(&self) -> &BTreeMap<String, Server> {
+        &self.children
+    }
+
+    /// What stands for something of this run.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Cluster id and name of every child.
+    pub fn cluster_ids(&self) -> Vec<(String, String)> {
+        self.places.cluster_ids.iter().map(|(name, id)| (id.clone(), name.clone())).collect()
+    }
+
+    /// Ends everything.
+    pub async fn close(self) {
+        self.shutdown.cancel();
+        self.tasks.stop(Duration::from_secs(3)).await;
+    }
+}
+
+fn rand_suffix(case: &Path) -> String {
+    case.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The predictor of the recorder: `/cap/N/replicas/predict` answers N, everything else fails.
+async fn serve(tasks: &Tasks) -> Result<String> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen for the predictor")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let inner = tasks.clone();
+    tasks.spawn_until_stopped("predictor", async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            inner.spawn_until_stopped("predictor request", async move {
+                // A caller that leaves early is its own affair.
+                let _ = answer(stream).await;
+            });
+        }
+    });
+    Ok(url)
+}
+
+async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4096];
+    let (head, length) = loop {
+        let count = stream.read(&mut buffer).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        bytes.extend_from_slice(&buffer[..count]);
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+            let length = head
+                .lines()
+                .filter_map(|line| line.split_once(':'))
+                .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+                .and_then(|(_, value)| value.trim().parse::<usize>().ok())
+                .unwrap_or(0);
+            break (head, (end + 4 + length).saturating_sub(bytes.len()));
+        }
+    };
+    let mut rest = vec![0; length];
+    stream.read_exact(&mut rest).await?;
+    let path = head.split_whitespace().nth(1).unwrap_or("/");
+    let capacity = path.strip_prefix("/cap/").and_then(|rest| rest.split('/').next()).and_then(|text| text.parse::<i64>().ok());
+    let (code, body) = match capacity {
+        Some(capacity) => ("200 OK", format!("{{\"replicas\":{{\"default\":{capacity}}}}}")),
+        None if path.starts_with("/fail/") => ("500 Internal Server Error", "no capacity today".to_owned()),
+        None => ("404 Not Found", String::new()),
+    };
+    let text = format!("HTTP/1.1 {code}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    stream.write_all(text.as_bytes()).await
+}
