@@ -1,7 +1,7 @@
 //! Bounds that keep a user-written template from hanging, overflowing the stack or exhausting memory.
 
 /// Longest text a single function or render may produce, in bytes.
-pub const MAX_TEXT: usize = 256 << 20;
+pub const MAX_TEXT: usize = 64 << 20;
 /// Longest list a function may produce.
 pub const MAX_ITEMS: usize = 10_000_000;
 

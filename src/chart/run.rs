@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Engine {
     /// minijinja's virtual machine, on the lowered form; faults are explained by the direct evaluator.
-    Jinja,
-    /// The direct evaluator of the syntax tree.
     #[default]
+    Jinja,
+    /// The direct evaluator of the syntax tree: the same text, about twice as fast on a cold chart.
     Direct,
 }
 
@@ -157,6 +157,18 @@ impl Runtime {
         }
         self.text -= n;
         Ok(())
+    }
+
+    /// A function's result: its size costs steps, and one above the bound is refused.
+    #[inline]
+    pub fn bounded(&mut self, v: Val) -> Out {
+        if let Val::Str(s) = &v {
+            if s.len() > crate::limit::MAX_TEXT {
+                return Err(GoErr::fatal("template makes too much text"));
+            }
+            self.burn(s.len() as u64 / 64)?;
+        }
+        Ok(v)
     }
 
     /// A compiled regular expression.

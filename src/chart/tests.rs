@@ -119,7 +119,7 @@ fn documents_sort_and_hooks_come_last() {
     assert_eq!((out.hooks[0].weight, out.hooks[0].events.len()), (-5, 2));
     assert!(out.text.starts_with("---\n# Source: c/crds/x.yaml\n"));
     let only = template(&c, &Request { skip_tests: true, show_only: vec!["templates/a.yaml".into()], ..Request::default() }).expect("renders");
-    assert_eq!(only.text, "---\n# Source: c/templates/a.yaml\nkind: Service\nmetadata: {name: s}\n\n---\n# Source: c/templates/a.yaml\nkind: Deployment\nmetadata: {name: d}\n\n");
+    assert_eq!(only.text, "---\n# Source: c/templates/a.yaml\nkind: Service\nmetadata: {name: s}\n\n\n---\n# Source: c/templates/a.yaml\nkind: Deployment\nmetadata: {name: d}\n\n");
 }
 
 #[test]

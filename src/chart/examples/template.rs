@@ -56,7 +56,10 @@ fn parse_args(req: &mut Request) -> Result<Args, String> {
             "--set-file" => a.given.file.push(val()?),
             "--set-literal" => a.given.literal.push(val()?),
             "-n" | "--namespace" => req.namespace = val()?,
-            "--kube-version" => req.kube_version = Some(parse_kube(&val()?)?),
+            "--kube-version" => req.kube_version = {
+                let v = val()?;
+                Some(parse_kube(&v).map_err(|e| format!("invalid kube version '{v}': {e}"))?)
+            },
             "-a" | "--api-versions" => req.api_versions.extend(val()?.split(',').map(String::from)),
             "-s" | "--show-only" => req.show_only.push(val()?),
             "--include-crds" => req.include_crds = true,

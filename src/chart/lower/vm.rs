@@ -151,7 +151,8 @@ fn perform(rt: &mut Runtime, op: &Op, mut argv: Vec<Val>) -> Result<Value, GoErr
                 return err(e);
             }
             let argv = checked(argv, f.params, f.rest, *piped)?;
-            (f.body)(rt, &argv).map(wrap)
+            let v = (f.body)(rt, &argv)?;
+            rt.bounded(v).map(wrap)
         }
         Op::Range(two) => {
             let v = settle(argv.pop().unwrap_or_default());

@@ -508,7 +508,7 @@ impl<'t> State<'t, '_> {
             _ => {}
         }
         let argv = self.arguments(dot, f.name, f.params, f.rest, args, last)?;
-        match (f.body)(self.rt, &argv) {
+        match (f.body)(self.rt, &argv).and_then(|v| self.rt.bounded(v)) {
             Ok(v) => Ok(Cell::plain(v)),
             Err(err) => {
                 self.node = at;
