@@ -168,10 +168,13 @@ async fn many_writers_of_one_object_all_get_through() {
     let store = store::Store::open(&folder.join("store.db"), store::Options::durable()).unwrap();
     let bench = std::sync::Arc::new(Bench(crate::ApiServer::build(crate::Options::new(store)).await));
     bench.post("/api/v1/namespaces/default/configmaps", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {}})).await;
-    let writers = (0..100).map(|n| {
-        let bench = bench.clone();
-        tokio::spawn(async move { bench.merge("/api/v1/namespaces/default/configmaps/one", json!({"data": {n.to_string(): "x"}})).await.0 })
-    });
+    // All are started before the first is waited for.
+    let writers: Vec<_> = (0..100)
+        .map(|n: u8| {
+            let bench = bench.clone();
+            tokio::spawn(async move { bench.merge("/api/v1/namespaces/default/configmaps/one", json!({"data": {n.to_string(): "x"}})).await.0 })
+        })
+        .collect();
     for writer in writers {
         assert_eq!(writer.await.unwrap(), 200);
     }
