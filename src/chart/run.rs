@@ -7,7 +7,7 @@ use crate::template::eval;
 use crate::template::parse::{Trees, parse};
 use crate::text::quote::quote;
 use crate::value::{Str, Time, Val};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Which engine executes templates.
@@ -65,8 +65,8 @@ pub trait Lookup: Send + Sync {
 /// Parsed `tpl` texts of a chart, kept between renders.
 #[derive(Default)]
 pub struct TplCache {
-    trees: Mutex<HashMap<Str, Arc<Result<Trees, String>>>>,
-    regexes: Mutex<HashMap<String, Result<regex::bytes::Regex, String>>>,
+    trees: Mutex<BTreeMap<Str, Arc<Result<Trees, String>>>>,
+    regexes: Mutex<BTreeMap<String, Result<regex::bytes::Regex, String>>>,
     /// Lowered forms for minijinja.
     pub(crate) lowered: crate::lower::vm::Cache,
 }

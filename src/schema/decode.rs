@@ -76,6 +76,8 @@ pub(crate) fn zero(node: Node<'_>) -> Value {
 
 enum Step {
     Field(String),
+    /// A key of a map.
+    Key(String),
     Index(usize),
 }
 
@@ -90,7 +92,7 @@ impl<'a> Decoder<'a> {
         let mut s = String::new();
         for step in &self.path {
             match step {
-                Step::Field(f) => {
+                Step::Field(f) | Step::Key(f) => {
                     if !s.is_empty() {
                         s.push('.');
                     }
@@ -118,7 +120,7 @@ impl<'a> Decoder<'a> {
             Value::Array(_) => "array".to_owned(),
             Value::Object(_) => "object".to_owned(),
         };
-        // Go names fields only; list positions do not appear.
+        // Go names fields only; list positions and map keys do not appear.
         let fields: Vec<&str> = self.path.iter().filter_map(|s| if let Step::Field(f) = s { Some(f.as_str()) } else { None }).collect();
         let place = if fields.is_empty() { "value".to_owned() } else { format!("struct field {}.{}", short(self.owner), fields.join(".")) };
         DecodeError::Type { found, place, wanted: go_type(node) }
@@ -172,9 +174,9 @@ impl<'a> Decoder<'a> {
                 self.report(&name);
                 continue;
             }
-            self.path.push(Step::Field(name));
+            self.path.push(Step::Key(name));
             let x = self.value(x, element)?;
-            if let Some(Step::Field(name)) = self.path.pop() {
+            if let Some(Step::Key(name)) = self.path.pop() {
                 out.insert(name, x.unwrap_or_else(|| zero(element)));
             }
         }
@@ -259,8 +261,20 @@ fn bad_byte(e: &base64::DecodeError, len: usize) -> usize {
 
 /// An RFC 3339 instant in UTC with `digits` fractional digits.
 fn instant(t: &str, digits: u8) -> Result<String, DecodeError> {
-    let bad = || DecodeError::Text(format!("parsing time {0} as \"2006-01-02T15:04:05Z07:00\": cannot parse {0} as \"2006\"", crate::fault::quote(t)));
-    let ts: jiff::Timestamp = t.parse().map_err(|_| bad())?;
+    let layout = if digits == 0 { "2006-01-02T15:04:05Z07:00" } else { "2006-01-02T15:04:05.000000Z07:00" };
+    let bad = |rest: &str, wanted: &str| {
+        let q = crate::fault::quote;
+        DecodeError::Text(format!("parsing time {} as {}: cannot parse {} as {}", q(t), q(layout), q(rest), q(wanted)))
+    };
+    let ts: jiff::Timestamp = t.parse().map_err(|_| bad(t, "2006"))?;
+    if digits != 0 {
+        // Microseconds are written with all six digits or not at all understood.
+        let rest = t.get(19..).unwrap_or_default();
+        let fraction = rest.strip_prefix('.').map_or(0, |f| f.bytes().take_while(u8::is_ascii_digit).count());
+        if fraction != 6 {
+            return Err(bad(rest, ".000000"));
+        }
+    }
     if digits == 0 {
         return Ok(ts.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     }

@@ -121,12 +121,13 @@ fn merge_list(mut original: Vec<Value>, patch: Vec<Value>, rule: &PatchRule, ite
         if objects {
             return bad("cannot merge lists without merge key".to_owned());
         }
+        let (before, order) = (original.clone(), patch.clone());
         for p in patch {
             if !original.iter().any(|o| equal(o, &p)) {
                 original.push(p);
             }
         }
-        return Ok(original);
+        return Ok(in_order(original, &order, &before, None));
     };
     let key_of = |v: &Value| -> Result<Value, StrategicError> {
         match v.get(key) {
@@ -153,6 +154,8 @@ fn merge_list(mut original: Vec<Value>, patch: Vec<Value>, rule: &PatchRule, ite
     if replace {
         return Ok(plain);
     }
+    // Without a given order the patch's own order counts: what is new in it comes first, as a real server has it.
+    let (before, order) = (original.clone(), plain.clone());
     for p in plain {
         let k = key_of(&p)?;
         let at = original.iter().position(|o| o.get(key).is_some_and(|x| equal(x, &k)));
@@ -167,7 +170,7 @@ fn merge_list(mut original: Vec<Value>, patch: Vec<Value>, rule: &PatchRule, ite
             (_, p) => original.extend(without_directives(p)),
         }
     }
-    Ok(original)
+    Ok(in_order(original, &order, &before, Some(key)))
 }
 
 /// What a patch adds where nothing was: no nulls, no directives; `None` when it deletes.
@@ -238,7 +241,7 @@ mod tests {
             (json!({"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "b", "args": null}]}}), json!({"spec": {"containers": [{"name": "b", "image": "2"}, {"name": "a", "image": "1"}], "nodeName": "n"}})),
             (json!({"spec": {"$retainKeys": ["containers"], "containers": []}}), json!({"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "2", "args": ["x"]}]}})),
             (json!({"spec": {"$patch": "replace", "nodeName": "m"}}), json!({"spec": {"nodeName": "m"}})),
-            (json!({"spec": {"containers": [{"name": "d", "env": [{"name": "E", "value": null}]}]}}), json!({"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "2", "args": ["x"]}, {"name": "d", "env": [{"name": "E"}]}], "nodeName": "n"}})),
+            (json!({"spec": {"containers": [{"name": "d", "env": [{"name": "E", "value": null}]}]}}), json!({"spec": {"containers": [{"name": "d", "env": [{"name": "E"}]}, {"name": "a", "image": "1"}, {"name": "b", "image": "2", "args": ["x"]}], "nodeName": "n"}})),
         ] {
             assert_eq!(pod(live.clone(), patch.clone()), Ok(want), "{patch}");
         }

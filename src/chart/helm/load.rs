@@ -6,7 +6,7 @@ use super::metadata::{self, Metadata};
 use crate::run::TplCache;
 use crate::template::parse::Trees;
 use crate::value::{Str, Tree, Val};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// Why a chart could not be loaded; the text is Helm's.
@@ -27,7 +27,7 @@ pub struct File {
 #[derive(Debug, Default)]
 pub struct Compiled {
     /// Parsed template files by full name.
-    pub files: Mutex<HashMap<String, Arc<Result<Trees, String>>>>,
+    pub files: Mutex<BTreeMap<String, Arc<Result<Trees, String>>>>,
     /// Parsed `tpl` texts and expressions.
     pub texts: Arc<TplCache>,
 }

@@ -152,6 +152,14 @@ struct Part {
 
 /// Renders a chart.
 pub fn template(chart: &Chart, req: &Request) -> Result<Output, Error> {
+    // Templates may nest as deep as their limits allow, on whatever thread the caller has; pages are only used when touched.
+    stacker::grow(STACK, || render(chart, req))
+}
+
+/// Stack of one rendering, in bytes.
+const STACK: usize = 256 << 20;
+
+fn render(chart: &Chart, req: &Request) -> Result<Output, Error> {
     let mut warnings = chart.warnings.clone();
     if !matches!(chart.metadata.kind.as_str(), "" | "application") {
         return Err(Error::NotInstallable(chart.metadata.kind.clone()));

@@ -9,7 +9,7 @@ use crate::template::{eval, method};
 use crate::value::Val;
 use minijinja::value::{Object, ObjectRepr, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, context, syntax::SyntaxConfig};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A Go value inside minijinja.
@@ -40,7 +40,7 @@ struct Ready {
 }
 
 /// Prepared templates by the address of their tree, checked against the tree itself.
-type Prepared = HashMap<usize, (Weak<Tree>, Option<Arc<Ready>>)>;
+type Prepared = BTreeMap<usize, (Weak<Tree>, Option<Arc<Ready>>)>;
 
 /// Prepared templates of a chart.
 #[derive(Default)]

@@ -242,12 +242,13 @@ impl Parser {
     }
     fn unexpected<T>(&self) -> Result<T, SyntaxError> {
         let found = match self.peek() {
-            Token::End => "<EOF>".to_owned(),
+            Token::End => "'<EOF>'".to_owned(),
             Token::Punct(p) => format!("'{p}'"),
             Token::Ident(i) => format!("'{i}'"),
             Token::Literal(_) => "literal".to_owned(),
         };
-        fail(self.place(), format!("Syntax error: mismatched input {found} expecting an expression"))
+        let wanted = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+        fail(self.place(), format!("Syntax error: mismatched input {found} expecting {wanted}"))
     }
     fn need(&mut self, p: &str) -> Result<(), SyntaxError> {
         if self.eat(p) {

@@ -196,7 +196,11 @@ fn of_type(name: &str, o: &mut Object) {
             }
         }
         "networking.v1.IngressClassParametersReference" => set(o, "scope", "Cluster"),
-        "autoscaling.v1.HorizontalPodAutoscalerSpec" => set(o, "minReplicas", 1),
+        "autoscaling.v1.HorizontalPodAutoscalerSpec" => {
+            set(o, "minReplicas", 1);
+            // Read as v2 and written as v1 again, an autoscaler without metrics looks at the CPU.
+            set(o, "targetCPUUtilizationPercentage", 80);
+        }
         "autoscaling.v2.HorizontalPodAutoscalerSpec" => autoscaler(o),
         "rbac.v1.ClusterRoleBinding" | "rbac.v1.RoleBinding" => {
             if let Some(r) = below(o, "roleRef") {
@@ -510,6 +514,10 @@ fn stateful_set(o: &mut Object) {
     if let Some(r) = made(spec, "persistentVolumeClaimRetentionPolicy") {
         set_text(r, "whenDeleted", "Retain");
         set_text(r, "whenScaled", "Retain");
+    }
+    for c in each(spec, "volumeClaimTemplates") {
+        c.insert("apiVersion".into(), json!("v1"));
+        c.insert("kind".into(), json!("PersistentVolumeClaim"));
     }
     set(spec, "replicas", 1);
     set(spec, "revisionHistoryLimit", 10);

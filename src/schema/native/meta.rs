@@ -12,8 +12,6 @@ pub(crate) enum NameRule {
     Subdomain,
     /// DNS-1123 label.
     Label,
-    /// DNS-1035 label.
-    Label1035,
     /// Anything that fits into a URL path.
     PathSegment,
 }
@@ -31,7 +29,6 @@ impl NameRule {
         match self {
             Self::Subdomain => words::dns1123_subdomain(name),
             Self::Label => words::dns1123_label(name),
-            Self::Label1035 => words::dns1035_label(name),
             Self::PathSegment => words::path_segment(name),
         }
     }

@@ -17,17 +17,16 @@ fn counts(r: &Resource) -> bool {
             | ("admissionregistration.k8s.io", _)
             | ("apiextensions.k8s.io", _)
             | ("scheduling.k8s.io", _)
-            | ("storage.k8s.io", "csidrivers" | "storageclasses" | "csinodes")
             | ("discovery.k8s.io", "endpointslices")
             | ("autoscaling", _)
             | ("resource.k8s.io", _)
-            | ("", "pods" | "replicationcontrollers")
-    ) && !matches!((r.group, r.plural), ("autoscaling", _) | ("storage.k8s.io", "storageclasses" | "csinodes") | ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates" | "deviceclasses"))
+            | ("", "pods" | "podtemplates" | "replicationcontrollers")
+    ) && !matches!((r.group, r.plural), ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") | ("networking.k8s.io", "servicecidrs" | "ipaddresses"))
 }
 
 /// Kinds whose whole body (not only spec) is the specification.
 fn flat(r: &Resource) -> bool {
-    matches!((r.group, r.plural), ("discovery.k8s.io", _) | ("scheduling.k8s.io", _))
+    matches!((r.group, r.plural), ("discovery.k8s.io", _) | ("scheduling.k8s.io", _) | ("", "podtemplates"))
         || (r.group == "admissionregistration.k8s.io" && r.plural.ends_with("webhookconfigurations"))
 }
 
@@ -95,6 +94,7 @@ pub(crate) fn prepare_create(r: &Resource, o: &mut Value) {
         }
         ("", "secrets") => write_only(o, "stringData"),
         ("batch", "jobs") => job_labels(o),
+        ("apps", "daemonsets") => template_generation(o, 1),
         ("certificates.k8s.io", "certificatesigningrequests") => {
             put(o, "status", Some(json!({})));
         }
@@ -111,6 +111,7 @@ fn crd_status(o: &mut Value) {
         .flatten()
         .filter(|v| get(v, "storage") == Some(&json!(true)))
         .filter_map(|v| v.get("name").cloned())
+        .take(1)
         .collect();
     put(o, "status", Some(json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored})));
 }
@@ -131,6 +132,18 @@ fn write_only(o: &mut Value, field: &str) {
     }
 }
 
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// How often a DaemonSet's template changed, kept in an annotation.
+fn template_generation(o: &mut Value, n: i64) {
+    let Some(m) = o.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let a = m.entry("annotations").or_insert_with(|| json!({}));
+    if a.is_null() {
+        *a = json!({});
+    }
+    a[TEMPLATE_GENERATION] = json!(n.to_string());
+}
+
 /// Labels and selector that a server gives a Job which does not bring its own; needs the UID (set before).
 fn job_labels(o: &mut Value) {
     if o.pointer("/spec/manualSelector") == Some(&json!(true)) {
@@ -149,6 +162,10 @@ fn job_labels(o: &mut Value) {
     }
     for (k, v) in [("batch.kubernetes.io/controller-uid", &uid), ("batch.kubernetes.io/job-name", &name), ("controller-uid", &uid), ("job-name", &name)] {
         meta["labels"][k] = json!(v);
+    }
+    let labels = meta["labels"].clone();
+    if o["metadata"].get("labels").is_none_or(|l| l.as_object().is_none_or(Map::is_empty)) {
+        o["metadata"]["labels"] = labels;
     }
     if !o["spec"]["selector"].is_object() {
         o["spec"]["selector"] = json!({});
@@ -219,6 +236,11 @@ pub(crate) fn prepare_update(r: &Resource, o: &mut Value, old: &Value, subresour
             }
             if r.group.is_empty() && r.plural == "namespaces" {
                 put(o, "spec", old.get("spec").cloned());
+            }
+            if r.group == "apps" && r.plural == "daemonsets" {
+                let was = super::map(old, "/metadata/annotations").get(TEMPLATE_GENERATION).and_then(Value::as_str).and_then(|n| n.parse().ok()).unwrap_or(1);
+                let changed = o.pointer("/spec/template") != old.pointer("/spec/template");
+                template_generation(o, was + i64::from(changed));
             }
             if r.group.is_empty() && r.plural == "services" {
                 service_update(o, old);

@@ -313,7 +313,16 @@ pub(super) fn to_v2_schema(v: Value) -> Value {
             if o.remove("nullable") == Some(json!(true)) {
                 o.remove("type");
             }
-            Value::Object(o.into_iter().map(|(k, x)| (k.clone(), if k == "default" || k == "enum" || k == "example" { x } else { to_v2_schema(x) })).collect())
+            let converted = o.into_iter().map(|(k, x)| {
+                let x = match (k.as_str(), x) {
+                    ("default" | "enum" | "example", x) => x,
+                    // Here every key is the name of a field, which may be called `default`.
+                    ("properties", Value::Object(fields)) => Value::Object(fields.into_iter().map(|(name, field)| (name, to_v2_schema(field))).collect()),
+                    (_, x) => to_v2_schema(x),
+                };
+                (k, x)
+            });
+            Value::Object(converted.collect())
         }
         Value::Array(a) => Value::Array(a.into_iter().map(to_v2_schema).collect()),
         v => v,

@@ -21,7 +21,7 @@ fn references_hold(doc: &Value, prefix: &str, at: &str) {
     walk(doc, &mut refs);
     let names = doc.pointer(at).and_then(Value::as_object).expect("schemas");
     for r in refs {
-        let name = r.strip_prefix(prefix).expect("prefix");
+        let name = r.strip_prefix(prefix).unwrap_or_else(|| panic!("{r} does not begin with {prefix}"));
         assert!(names.contains_key(name), "{r}");
     }
 }

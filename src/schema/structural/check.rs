@@ -129,14 +129,16 @@ fn invariants(v: &Value, level: Level, path: &Path, out: &mut Vec<Fault>) {
     }
     if let Some(p) = v.get("pattern").and_then(Value::as_str).filter(|p| !p.is_empty()) {
         if crate::text::go_regex(p).is_none() {
-            out.push(Fault::invalid(&path.child("pattern"), p, "must be a valid regular expression, but isn't"));
+            let why = if p.matches('(').count() > p.matches(')').count() { format!("missing closing ): `{p}`") } else { format!("invalid syntax: `{p}`") };
+            out.push(Fault::invalid(&path.child("pattern"), p, format!("must be a valid regular expression, but isn't: error parsing regexp: {why}")));
         }
     }
     lists(v, path, out);
     for k in ["allOf", "anyOf", "oneOf"] {
         for (i, x) in v.get(k).and_then(Value::as_array).into_iter().flatten().enumerate() {
             // The one place where types may be nested: integer or string.
-            let excepted = int_or_string && (k == "anyOf" || (k == "allOf" && i == 0));
+            let either = |v: &Value| v == &serde_json::json!([{"type": "integer"}, {"type": "string"}]);
+            let excepted = int_or_string && ((k == "anyOf" && v.get("anyOf").is_some_and(either)) || (k == "allOf" && i == 0 && x.get("anyOf").is_some_and(either)));
             if !excepted {
                 nested(x, v, &path.child(k).index(i), out);
             }
@@ -286,7 +288,11 @@ pub(crate) fn defaults(s: &super::parse::Schema, path: &Path) -> Vec<Fault> {
             out.push(Fault::invalid(&p, d.clone(), "must not have unknown fields"));
         }
         super::prune::default(&mut copy, s);
-        out.extend(super::validate::validate(&copy, None, s, p.as_str()).faults);
+        // Checked as a document of its own, reported at the default.
+        for mut f in super::validate::validate(&copy, None, s, "").faults {
+            f.field = if f.field == "<nil>" { p.to_string() } else { p.child(&f.field).to_string() };
+            out.push(f);
+        }
     }
     for (k, c) in &s.properties {
         out.extend(defaults(c, &path.child("properties").key(k)));

@@ -4,7 +4,7 @@ use super::parse::{Additional, RuleText, Schema};
 use super::validate::partners;
 use crate::cel::check::{Typed, check, of_schema};
 use crate::cel::{EvalError, PER_CALL_LIMIT, Program, RUNTIME_BUDGET, Val, Variables, of_json};
-use crate::fault::{Fault, FaultKind, Path, quote};
+use crate::fault::{Fault, FaultKind, Path};
 use crate::fields::equal;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -245,10 +245,16 @@ fn at_path<'v>(v: &'v Value, field_path: &str) -> Option<&'v Value> {
 /// Faults of the rules themselves, as a CRD's validation reports them.
 pub(crate) fn check_rules(root: &Schema, path: &Path) -> Vec<Fault> {
     let mut c = CheckAll { faults: Vec::new(), total: 0, costly: Vec::new() };
-    c.walk(root, path, 1, true, true);
+    c.texts(root, path);
+    if !c.faults.is_empty() {
+        // Rules are compiled only when they are well formed, all of them.
+        return c.faults;
+    }
+    c.walk(root, path, 1, true, None);
     if c.total > SCHEMA_LIMIT {
-        for (p, cost) in c.costly.iter().rev().take(4) {
-            c.faults.push(Fault::forbidden(p, format!("contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema ({cost} units)")));
+        // The costliest ones, as far as they matter.
+        for (p, _) in c.costly.iter().rev().filter(|(_, cost)| *cost > SCHEMA_LIMIT / 100).take(4) {
+            c.faults.push(Fault::forbidden(p, "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"));
         }
         c.faults.push(Fault::forbidden(path, format!("x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor of {} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)", factor(c.total, SCHEMA_LIMIT))));
     }
@@ -267,36 +273,60 @@ struct CheckAll {
 }
 
 impl CheckAll {
-    /// `times` = how often a value of this schema can occur; `correlated` = old values of it can be found.
-    fn walk(&mut self, s: &Schema, path: &Path, times: u64, root: bool, correlated: bool) {
+    /// What can be said of rules without compiling them.
+    fn texts(&mut self, s: &Schema, path: &Path) {
         for (i, r) in s.rules.iter().enumerate() {
             let p = path.child("x-kubernetes-validations").index(i);
-            self.rule(r, s, &p, times, root, correlated);
+            if r.rule.trim().is_empty() {
+                self.faults.push(Fault::required(&p.child("rule"), "rule is not specified"));
+            }
+            let reasons = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+            if !r.reason.is_empty() && !reasons.contains(&r.reason.as_str()) {
+                self.faults.push(Fault::not_supported(&p.child("reason"), r.reason.as_str(), &reasons));
+            }
+            if r.message.trim().is_empty() && !r.message.is_empty() {
+                self.faults.push(Fault::invalid(&p.child("message"), r.message.as_str(), "message must be non-empty if specified"));
+            }
         }
         for (k, c) in &s.properties {
-            self.walk(c, &path.child("properties").key(k), times, c.embedded, correlated);
+            self.texts(c, &path.child("properties").key(k));
         }
         if let Some(i) = &s.items {
-            let n = of_schema(s, false).size;
-            self.walk(i, &path.child("items"), times.saturating_mul(n), i.embedded, correlated && s.list_type.as_deref() == Some("map"));
+            self.texts(i, &path.child("items"));
         }
         if let Some(Additional::Schema(a)) = &s.additional {
-            let n = of_schema(s, false).size;
-            self.walk(a, &path.child("additionalProperties"), times.saturating_mul(n), a.embedded, correlated && s.map_type.as_deref() != Some("atomic"));
+            self.texts(a, &path.child("additionalProperties"));
         }
     }
 
-    fn rule(&mut self, r: &RuleText, s: &Schema, p: &Path, times: u64, root: bool, correlated: bool) {
-        if r.rule.trim().is_empty() {
-            self.faults.push(Fault::required(&p.child("rule"), "rule is not specified"));
-            return;
+    /// `times` = how often a value of this schema can occur; `lost` = the list or map below which old values cannot be found.
+    fn walk(&mut self, s: &Schema, path: &Path, times: u64, root: bool, lost: Option<&Path>) {
+        for (i, r) in s.rules.iter().enumerate() {
+            let p = path.child("x-kubernetes-validations").index(i);
+            self.rule(r, s, &p, times, root, lost);
         }
+        for (k, c) in &s.properties {
+            self.walk(c, &path.child("properties").key(k), times, c.embedded, lost);
+        }
+        if let Some(i) = &s.items {
+            let n = of_schema(s, false).size;
+            let here = if s.list_type.as_deref() == Some("map") { lost } else { lost.or(Some(path)) };
+            self.walk(i, &path.child("items"), times.saturating_mul(n), i.embedded, here);
+        }
+        if let Some(Additional::Schema(a)) = &s.additional {
+            let n = of_schema(s, false).size;
+            let here = if s.map_type.as_deref() == Some("atomic") { lost.or(Some(path)) } else { lost };
+            self.walk(a, &path.child("additionalProperties"), times.saturating_mul(n), a.embedded, here);
+        }
+    }
+
+    fn rule(&mut self, r: &RuleText, s: &Schema, p: &Path, times: u64, root: bool, lost: Option<&Path>) {
         let me = of_schema(s, root || s.embedded);
         let old = if r.optional_old_self == Some(true) { Typed { ty: crate::cel::check::Ty::Optional(Box::new(me.clone())), size: 1 } } else { me.clone() };
         let vars = vec![("self".to_owned(), me), ("oldSelf".to_owned(), old)];
         let transition = uses_old(&r.rule);
-        if transition && !correlated {
-            self.faults.push(Fault::invalid(&p.child("rule"), r.rule.as_str(), "oldSelf cannot be used on the uncorrelatable portion of the schema within ".to_owned() + &quote(p.as_str())));
+        if let (true, Some(at)) = (transition, lost) {
+            self.faults.push(Fault::invalid(&p.child("rule"), r.rule.as_str(), format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {at}")));
         }
         if r.optional_old_self.is_some() && !transition {
             self.faults.push(Fault::invalid(&p.child("optionalOldSelf"), r.optional_old_self.unwrap_or_default(), "may not be set if oldSelf is not used in rule"));
@@ -331,12 +361,6 @@ impl CheckAll {
                     Ok(_) => {}
                 },
             }
-        }
-        if !matches!(r.reason.as_str(), "" | "FieldValueInvalid" | "FieldValueForbidden" | "FieldValueRequired" | "FieldValueDuplicate") {
-            self.faults.push(Fault::not_supported(&p.child("reason"), r.reason.as_str(), &["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"]));
-        }
-        if r.message.trim().is_empty() && !r.message.is_empty() {
-            self.faults.push(Fault::invalid(&p.child("message"), r.message.as_str(), "message must be non-empty if specified"));
         }
     }
 }

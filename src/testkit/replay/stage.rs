@@ -52,6 +52,9 @@ impl Stage {
         let git = git::Git::new(git::Options { directory, local_threads: 1, network_threads: 1 });
         let mut options = PartOptions::usual(git.clone());
         options.source = false;
+        // What the recordings show is the original's policy; ours keeps bindings when nothing fits.
+        let policy = scheduler::Policy { fail_over: !settings.contains("failOver: false"), ..scheduler::Policy::clusternet() };
+        options.scheduler.framework = plan::placement::Framework::with_policy(policy);
         embedded::start_parts(&parent, options, &tasks);
         let mut stage = Stage {
             parent: Server::new(parent.admin()),

@@ -10,7 +10,7 @@ pub(super) fn role(o: &Value, namespaced: bool, out: &mut Faults) {
     for (i, r) in list(o, "/rules").iter().enumerate() {
         let at = Path::new("rules").index(i);
         if list(r, "/verbs").is_empty() {
-            out.push(Fault::required(&at.child("verbs"), "verbs must contain at least one value"));
+            out.push(Fault::required(&at.child("verbs"), ""));
         }
         let urls = list(r, "/nonResourceURLs");
         if !urls.is_empty() {
@@ -77,7 +77,7 @@ pub(super) fn binding(o: &Value, namespaced: bool, out: &mut Faults) {
                     out.push(Fault::not_supported(&at.child("apiGroup"), group, &[GROUP]));
                 }
             }
-            other => out.push(Fault::not_supported(&at.child("kind"), other, &["Group", "ServiceAccount", "User"])),
+            other => out.push(Fault::not_supported(&at.child("kind"), other, &["ServiceAccount", "User", "Group"])),
         }
     }
 }
@@ -148,9 +148,9 @@ pub(super) fn admission(plural: &str, o: &Value, out: &mut Faults) {
             if actions.is_empty() {
                 out.push(Fault::required(&p.child("validationActions"), "at least one validation action is required"));
             }
-            for a in actions {
+            for (i, a) in actions.iter().enumerate() {
                 if !matches!(a.as_str(), Some("Audit" | "Deny" | "Warn")) {
-                    out.push(Fault::not_supported(&p.child("validationActions"), a.clone(), &["Audit", "Deny", "Warn"]));
+                    out.push(Fault::not_supported(&p.child("validationActions").index(i), a.clone(), &["Audit", "Deny", "Warn"]));
                 }
             }
         }
@@ -300,7 +300,7 @@ pub(super) fn signing_request(o: &Value, out: &mut Faults) {
         out.push(Fault::invalid(&p.child("request"), "", "PEM block type must be CERTIFICATE REQUEST"));
     }
     if list(s, "/usages").is_empty() {
-        out.push(Fault::required(&p.child("usages"), "usages are required"));
+        out.push(Fault::required(&p.child("usages"), ""));
     }
     let name = text(s, "/signerName");
     if name.is_empty() {

@@ -51,7 +51,8 @@ pub(super) fn service(o: &Value, out: &mut Faults) {
         ruled(x, "appProtocol", words::qualified_name, &at, out);
         let key = (n, text(x, "/protocol"));
         if !seen.insert(key) {
-            out.push(Fault::duplicate(&at, json!({"port": n, "protocol": key.1})));
+            // The server shows its internal form.
+            out.push(Fault::duplicate(&at, json!({"Name": "", "Protocol": key.1, "AppProtocol": null, "Port": n, "TargetPort": 0, "NodePort": 0})));
         }
         if kind == "ClusterIP" && x.get("nodePort").and_then(Value::as_i64).is_some_and(|n| n != 0) {
             out.push(Fault::forbidden(&at.child("nodePort"), "may not be used when `type` is 'ClusterIP'"));
@@ -97,7 +98,7 @@ fn keys(o: &Value, fields: &[&str], out: &mut Faults) -> usize {
             let p = Path::new(f).key(k);
             out.extend(words::config_map_key(k).into_iter().map(|m| Fault::invalid(&p, k.as_str(), m)));
             if !seen.insert(k.clone()) {
-                out.push(Fault::invalid(&p, k.as_str(), "duplicate of key present in data"));
+                out.push(Fault::invalid(&Path::new("data").key(k), k.as_str(), "duplicate of key present in binaryData"));
             }
             let n = v.as_str().map_or(0, str::len);
             size += if *f == "data" && fields.len() == 2 { n } else { n / 4 * 3 };
@@ -227,6 +228,7 @@ pub(super) fn resource_quota(o: &Value, out: &mut Faults) {
             )
             || k.starts_with("hugepages-");
         if faults.is_empty() && !standard {
+            out.push(Fault::invalid(&at, k.as_str(), "must be a standard resource type or fully qualified"));
             out.push(Fault::invalid(&at, k.as_str(), "must be a standard resource for quota"));
         }
         out.extend(faults.into_iter().map(|m| Fault::invalid(&at, k.as_str(), m)));
@@ -241,16 +243,19 @@ pub(super) fn limit_range(o: &Value, out: &mut Faults) {
         let all: BTreeSet<&String> = ["min", "max", "default", "defaultRequest", "maxLimitRequestRatio"].iter().flat_map(|s| map(l, &format!("/{s}")).keys()).collect();
         for k in all {
             let (min, max, def, req) = (parse("min", k), parse("max", k), parse("default", k), parse("defaultRequest", k));
-            let mut above = |a: Option<crate::Quantity>, b: Option<crate::Quantity>, side: &str, words: &str| {
-                if let (Some(x), Some(y)) = (a, b) {
+            let mut above = |a: Option<crate::Quantity>, b: Option<crate::Quantity>, side: &str, shown: Option<crate::Quantity>, words: (&str, &str)| {
+                if let (Some(x), Some(y), Some(v)) = (a, b, shown) {
                     if x.nanos() > y.nanos() {
-                        out.push(Fault::invalid(&at.child(side).key(k), x.canonical(), format!("{words} {} ", x.canonical()).trim_end().to_owned() + &format!(" is greater than {} value {}", if words.starts_with("min") || words.contains("max") { "max" } else { "default limit" }, y.canonical())));
+                        out.push(Fault::invalid(&at.child(side).key(k), v.canonical(), format!("{} {} is greater than {} {}", words.0, x.canonical(), words.1, y.canonical())));
                     }
                 }
             };
-            above(min, max, "min", "min value");
-            above(req, def, "defaultRequest", "default request value");
-            above(def, max, "default", "default value to max:");
+            above(min, max, "min", min, ("min value", "max value"));
+            above(min, req, "defaultRequest", req, ("min value", "default request value"));
+            above(req, max, "defaultRequest", req, ("default request value", "max value"));
+            above(req, def, "defaultRequest", req, ("default request value", "default limit value"));
+            above(min, def, "default", min, ("min value", "default value"));
+            above(def, max, "default", max, ("default value", "max value"));
         }
     }
 }

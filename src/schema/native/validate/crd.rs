@@ -40,12 +40,21 @@ pub(super) fn definition(o: &Value, out: &mut Faults) {
             ));
         }
     }
+    let recorded = list(o, "/status/storedVersions");
+    let at = Path::new("status").child("storedVersions");
+    if recorded.is_empty() {
+        out.push(Fault::invalid(&at, json!(null), "must have at least one stored version"));
+    } else if let Some(v) = list(s, "/versions").iter().rfind(|v| get(v, "storage") == Some(&json!(true))) {
+        if !recorded.iter().any(|r| Some(r) == v.get("name")) {
+            out.push(Fault::invalid(&at, json!(recorded), format!("must have the storage version {}", text(v, "/name"))));
+        }
+    }
     out.extend(structural::check_crd(o));
 }
 
 fn names(n: &Value, p: &Path, out: &mut Faults) {
     for k in ["plural", "singular", "kind", "listKind"] {
-        if k != "singular" && !required(n, k, p, out) {
+        if !required(n, k, p, out) {
             continue;
         }
         let v = text(n, &format!("/{k}"));
@@ -81,9 +90,14 @@ impl Fault {
 fn versions(s: &Value, p: &Path, out: &mut Faults) {
     let all = list(s, "/versions");
     if all.is_empty() {
-        out.push(Fault::required(&p.child("versions"), "must have at least one version"));
+        out.push(Fault::invalid(&p.child("versions"), json!(null), "must have exactly one version marked as storage version"));
         return;
     }
+    // What is the same in all versions is reported once, at the place it has in the internal form.
+    let place = |part: &str, i: usize| {
+        let same = all.windows(2).all(|w| w[0].get(part) == w[1].get(part));
+        if same { p.clone() } else { p.child("versions").index(i) }
+    };
     let mut seen = BTreeSet::new();
     let mut stored = 0;
     for (i, v) in all.iter().enumerate() {
@@ -98,21 +112,27 @@ fn versions(s: &Value, p: &Path, out: &mut Faults) {
             out.push(Fault::required(&at.child("schema").child("openAPIV3Schema"), "schemas are required"));
         }
         if let Some(sc) = v.pointer("/subresources/scale") {
-            let at = at.child("subresources").child("scale");
+            let at = place("subresources", i).child("subresources").child("scale");
             for (k, prefix) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")] {
                 let path = text(sc, &format!("/{k}"));
                 if path.is_empty() {
                     out.push(Fault::required(&at.child(k), ""));
+                } else if !path.starts_with('.') {
+                    out.push(Fault::invalid(&at.child(k), path, "must be a simple json path starting with ."));
                 } else if !path.starts_with(prefix) {
                     out.push(Fault::invalid(&at.child(k), path, format!("should be a json path under {}", prefix.trim_end_matches('.'))));
                 }
             }
         }
         for (j, c) in list(v, "/additionalPrinterColumns").iter().enumerate() {
-            let at = at.child("additionalPrinterColumns").index(j);
+            let at = place("additionalPrinterColumns", i).child("additionalPrinterColumns").index(j);
             required(c, "name", &at, out);
             required(c, "jsonPath", &at, out);
-            one_of(c, "type", &["boolean", "date", "integer", "number", "string"], true, &at, out);
+            match text(c, "/type") {
+                "" => out.push(Fault::required(&at.child("type"), "must be one of boolean,date,integer,number,string")),
+                "boolean" | "date" | "integer" | "number" | "string" => {}
+                other => out.push(Fault::invalid(&at.child("type"), other, "must be one of boolean,date,integer,number,string")),
+            }
         }
         if let Some(w) = get(v, "deprecationWarning") {
             if get(v, "deprecated") != Some(&json!(true)) {
@@ -121,7 +141,12 @@ fn versions(s: &Value, p: &Path, out: &mut Faults) {
         }
     }
     if stored != 1 {
-        let names: Vec<Value> = all.iter().map(|v| json!({"name": text(v, "/name")})).collect();
+        // The server shows its internal form.
+        let flag = |v: &Value, k: &str| get(v, k) == Some(&json!(true));
+        let names: Vec<Value> = all
+            .iter()
+            .map(|v| json!({"Name": text(v, "/name"), "Served": flag(v, "served"), "Storage": flag(v, "storage"), "Deprecated": flag(v, "deprecated"), "DeprecationWarning": null, "Schema": null, "Subresources": null, "AdditionalPrinterColumns": null, "SelectableFields": null}))
+            .collect();
         out.push(Fault::invalid(&p.child("versions"), json!(names), "must have exactly one version marked as storage version"));
     }
 }

@@ -21,7 +21,8 @@ pub(super) type Faults = Vec<Fault>;
 fn name_rule(r: &Resource) -> NameRule {
     match (r.group, r.plural) {
         ("", "namespaces") => NameRule::Label,
-        ("", "services") => NameRule::Label1035,
+        // Since 1.34 Service names may begin with a digit.
+        ("", "services") => NameRule::Label,
         ("apps", "statefulsets") => NameRule::Label,
         ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
         ("flowcontrol.apiserver.k8s.io", _) => NameRule::Subdomain,
@@ -40,8 +41,22 @@ pub(crate) fn validate_create(r: &Resource, object: &Value) -> Faults {
         ("certificates.k8s.io", "clustertrustbundles") => meta::validate(object, false, NameRule::PathSegment),
         _ => meta::validate(object, r.namespaced, name_rule(r)),
     };
+    finalizers(r, object, &mut out);
     body(r, object, None, &mut out);
     out
+}
+
+/// Finalizers of core kinds are standard ones or have a domain.
+fn finalizers(r: &Resource, o: &Value, out: &mut Faults) {
+    if !matches!(r.group, "" | "apps" | "batch" | "networking.k8s.io" | "autoscaling" | "policy" | "rbac.authorization.k8s.io" | "storage.k8s.io") {
+        return;
+    }
+    for (i, f) in list(o, "/metadata/finalizers").iter().enumerate() {
+        let f = f.as_str().unwrap_or_default();
+        if !f.contains('/') && !matches!(f, "kubernetes" | "orphan" | "foregroundDeletion") {
+            out.push(Fault::invalid(&Path::new("metadata").child("finalizers").index(i), f, "name is neither a standard finalizer name nor is it fully qualified"));
+        }
+    }
 }
 
 /// Faults of an update.
@@ -237,6 +252,13 @@ pub(super) fn selector(v: &Value, p: &Path, out: &mut Faults) {
             out.extend(words::label_value(x).into_iter().map(|m| Fault::invalid(&at.child("values").index(j), x, m)));
         }
     }
+}
+
+/// Whether the operators of a selector are known and have the values they need; others select nothing at all.
+pub(super) fn is_valid_selector(s: &Value) -> bool {
+    let mut faults = Vec::new();
+    selector(s, &Path::root(), &mut faults);
+    faults.is_empty()
 }
 
 /// Whether labels fit a selector.

@@ -9,7 +9,7 @@ pub(super) fn ingress(o: &Value, out: &mut Faults) {
     let (s, p) = (&o["spec"], Path::new("spec"));
     let rules = list(s, "/rules");
     if rules.is_empty() && get(s, "defaultBackend").is_none() {
-        out.push(Fault::invalid(&p, json!([]), "either `defaultBackend` or `rules` must be specified"));
+        out.push(Fault::invalid(&p, json!(null), "either `defaultBackend` or `rules` must be specified"));
     }
     if let Some(b) = get(s, "defaultBackend") {
         backend(b, &p.child("defaultBackend"), out);
@@ -70,12 +70,12 @@ pub(super) fn ingress(o: &Value, out: &mut Faults) {
 
 fn backend(b: &Value, p: &Path, out: &mut Faults) {
     match (get(b, "service"), get(b, "resource")) {
-        (None, None) => out.push(Fault::required(p, "resource or service backend is required")),
+        (None, None) => out.push(Fault::invalid(p, "", "resource or service backend is required")),
         (Some(_), Some(_)) => out.push(Fault::invalid(p, "", "cannot set both resource and service backends")),
         (Some(s), None) => {
             let at = p.child("service");
             if required(s, "name", &at, out) {
-                ruled(s, "name", words::dns1035_label, &at, out);
+                ruled(s, "name", words::dns1123_label, &at, out);
             }
             let (name, number) = (text(s, "/port/name"), s.pointer("/port/number").and_then(Value::as_i64).unwrap_or(0));
             match (name.is_empty(), number == 0) {
@@ -109,12 +109,12 @@ pub(super) fn network_policy(o: &Value, out: &mut Faults) {
             let at = p.child(dir).index(i);
             for (j, x) in list(r, "/ports").iter().enumerate() {
                 let at = at.child("ports").index(j);
-                one_of(x, "protocol", &["SCTP", "TCP", "UDP"], false, &at, out);
+                one_of(x, "protocol", &["TCP", "UDP", "SCTP"], false, &at, out);
                 if let Some(n) = get(x, "port") {
                     port(n, &at.child("port"), out);
                     if let (Some(a), Some(b)) = (n.as_i64(), get(x, "endPort").and_then(Value::as_i64)) {
                         if b < a {
-                            out.push(Fault::invalid(&at.child("endPort"), a, "must be greater than or equal to `port`"));
+                            out.push(Fault::invalid(&at.child("endPort"), b, "must be greater than or equal to `port`"));
                         }
                     }
                 } else if let Some(e) = get(x, "endPort") {
@@ -147,7 +147,7 @@ pub(super) fn network_policy(o: &Value, out: &mut Faults) {
     }
     for (i, t) in types.iter().enumerate() {
         if !matches!(t.as_str(), Some("Ingress" | "Egress")) {
-            out.push(Fault::not_supported(&p.child("policyTypes").index(i), t.clone(), &["Egress", "Ingress"]));
+            out.push(Fault::not_supported(&p.child("policyTypes").index(i), t.clone(), &["Ingress", "Egress"]));
         }
     }
 }
@@ -204,6 +204,7 @@ pub(super) fn endpoint_slice(o: &Value, out: &mut Faults) {
             match (ty, a.parse::<std::net::IpAddr>()) {
                 ("IPv4", Ok(ip)) if ip.is_ipv4() => {}
                 ("IPv6", Ok(ip)) if ip.is_ipv6() => {}
+                ("IPv4" | "IPv6", Err(_)) => out.push(Fault::invalid(&at, a, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")),
                 ("IPv4", _) => out.push(Fault::invalid(&at, a, "must be an IPv4 address")),
                 ("IPv6", _) => out.push(Fault::invalid(&at, a, "must be an IPv6 address")),
                 _ => out.extend(words::dns1123_subdomain(a).into_iter().map(|m| Fault::invalid(&at, a, m))),

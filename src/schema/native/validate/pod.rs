@@ -265,7 +265,8 @@ fn container(c: &Value, volumes: &BTreeSet<String>, host: bool, init: bool, p: &
     let mut paths = BTreeSet::new();
     for (i, m) in list(c, "/volumeMounts").iter().enumerate() {
         let at = p.child("volumeMounts").index(i);
-        if required(m, "name", &at, out) && !volumes.contains(text(m, "/name")) {
+        required(m, "name", &at, out);
+        if !volumes.contains(text(m, "/name")) {
             out.push(Fault::not_found(&at.child("name"), text(m, "/name")));
         }
         if required(m, "mountPath", &at, out) && !paths.insert(text(m, "/mountPath").to_owned()) {
@@ -273,10 +274,10 @@ fn container(c: &Value, volumes: &BTreeSet<String>, host: bool, init: bool, p: &
         }
         let sub = text(m, "/subPath");
         if sub.starts_with('/') {
-            out.push(Fault::invalid(&at.child("subPath"), sub, "must be a relative path"));
+            out.push(Fault::invalid(&p.child("volumeMounts").child("subPath"), sub, "must be a relative path"));
         }
         if sub.split('/').any(|e| e == "..") {
-            out.push(Fault::invalid(&at.child("subPath"), sub, "must not contain '..'"));
+            out.push(Fault::invalid(&p.child("volumeMounts").child("subPath"), sub, "must not contain '..'"));
         }
     }
     resources(&c["resources"], &p.child("resources"), out);
@@ -285,7 +286,7 @@ fn container(c: &Value, volumes: &BTreeSet<String>, host: bool, init: bool, p: &
         let Some(pr) = get(c, k) else { continue };
         let at = p.child(k);
         if init && !sidecar {
-            out.push(Fault::forbidden(&at, "must not be set for init containers"));
+            out.push(Fault::forbidden(&at, "may not be set for init containers without restartPolicy=Always"));
             continue;
         }
         probe(pr, &at, out);
@@ -349,7 +350,8 @@ fn env(v: &[Value], p: &Path, out: &mut Faults) {
         }
         for k in ["configMapKeyRef", "secretKeyRef"] {
             if let Some(r) = get(from, k) {
-                required(r, "name", &at.child(k), out);
+                let name = text(r, "/name");
+                out.extend(words::dns1123_subdomain(name).into_iter().map(|m| Fault::invalid(&at.child(k).child("name"), name, m)));
                 if required(r, "key", &at.child(k), out) {
                     let key = text(r, "/key");
                     out.extend(words::config_map_key(key).into_iter().map(|m| Fault::invalid(&at.child(k).child("key"), key, m)));
@@ -363,7 +365,7 @@ fn env(v: &[Value], p: &Path, out: &mut Faults) {
             if path.is_empty() {
                 out.push(Fault::required(&at.child("fieldRef").child("fieldPath"), ""));
             } else if !known {
-                if matches!(path, "metadata.labels" | "metadata.annotations") || path.starts_with("metadata.") || path.starts_with("spec.") || path.starts_with("status.") {
+                if matches!(path, "metadata.labels" | "metadata.annotations") {
                     out.push(Fault::not_supported(&at.child("fieldRef").child("fieldPath"), path, &["metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"]));
                 } else {
                     out.push(Fault::invalid(&at.child("fieldRef").child("fieldPath"), path, "error converting fieldPath: field label not supported: ".to_owned() + path));
@@ -408,6 +410,7 @@ fn resource_name(k: &str, p: &Path, out: &mut Faults) {
         return;
     }
     if !k.contains('/') && !matches!(k, "cpu" | "memory" | "ephemeral-storage") && !k.starts_with("hugepages-") {
+        out.push(Fault::invalid(p, k, "must be a standard resource type or fully qualified"));
         out.push(Fault::invalid(p, k, "must be a standard resource for containers"));
     }
 }
@@ -530,9 +533,8 @@ fn pod_term(t: &Value, p: &Path, out: &mut Faults) {
     let key = text(t, "/topologyKey");
     if key.is_empty() {
         out.push(Fault::required(&p.child("topologyKey"), "can not be empty"));
-    } else {
-        out.extend(words::qualified_name(key).into_iter().map(|m| Fault::invalid(&p.child("topologyKey"), key, m)));
     }
+    out.extend(words::qualified_name(key).into_iter().map(|m| Fault::invalid(&p.child("topologyKey"), key, m)));
 }
 
 fn spread(v: &[Value], p: &Path, out: &mut Faults) {
@@ -553,7 +555,7 @@ fn spread(v: &[Value], p: &Path, out: &mut Faults) {
 }
 
 fn security(s: &Value, host: bool, p: &Path, out: &mut Faults) {
-    none_negative(s, &["runAsUser", "runAsGroup", "fsGroup"], p, out);
+    ids(s, &["runAsUser", "runAsGroup", "fsGroup"], p, out);
     for (i, c) in list(s, "/sysctls").iter().enumerate() {
         let at = p.child("sysctls").index(i);
         let name = text(c, "/name");
@@ -574,8 +576,19 @@ fn security(s: &Value, host: bool, p: &Path, out: &mut Faults) {
     }
 }
 
+/// User and group ids.
+fn ids(s: &Value, fields: &[&str], p: &Path, out: &mut Faults) {
+    for f in fields {
+        if let Some(n) = s.get(*f).and_then(Value::as_i64) {
+            if !(0..=i64::from(i32::MAX)).contains(&n) {
+                out.push(Fault::invalid(&p.child(f), n, "must be between 0 and 2147483647, inclusive"));
+            }
+        }
+    }
+}
+
 fn container_security(s: &Value, p: &Path, out: &mut Faults) {
-    none_negative(s, &["runAsUser", "runAsGroup"], p, out);
+    ids(s, &["runAsUser", "runAsGroup"], p, out);
     let yes = |k: &str| s.get(k) == Some(&json!(true));
     if s.get("allowPrivilegeEscalation") == Some(&json!(false)) && yes("privileged") {
         out.push(Fault::invalid(p, s.clone(), "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"));

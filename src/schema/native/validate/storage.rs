@@ -78,10 +78,15 @@ const SOURCES: &[&str] = &[
 
 pub(super) fn persistent_volume(o: &Value, out: &mut Faults) {
     let (s, p) = (&o["spec"], Path::new("spec"));
-    access_modes(s, &p, out);
+    if list(s, "/accessModes").is_empty() {
+        out.push(Fault::required(&p.child("accessModes"), ""));
+    } else {
+        access_modes(s, &p, out);
+    }
     let capacity = map(s, "/capacity");
     if capacity.is_empty() {
         out.push(Fault::required(&p.child("capacity"), ""));
+        out.push(Fault::not_supported(&p.child("capacity"), json!(null), &["storage"]));
     } else if !capacity.contains_key("storage") || capacity.len() > 1 {
         out.push(Fault::not_supported(&p.child("capacity"), json!(capacity), &["storage"]));
     }
@@ -108,7 +113,7 @@ pub(super) fn persistent_volume(o: &Value, out: &mut Faults) {
         ["local"] => {
             required(&s["local"], "path", &p.child("local"), out);
             if get(s, "nodeAffinity").is_none() {
-                out.push(Fault::required(&Path::new("metadata.annotations"), "Local volume requires node affinity"));
+                out.push(Fault::required(&p.child("nodeAffinity"), "Local volume requires node affinity"));
             }
         }
         [_] => {}

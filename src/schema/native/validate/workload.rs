@@ -1,7 +1,7 @@
 //! Workloads: Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob, budgets and autoscalers.
 
 use super::pod::{labels, replicas, rolling, template};
-use super::{Faults, get, int_or_percent, is_empty_selector, list, map, none_negative, not_negative, one_of, required, selector, selects, shown, text};
+use super::{Faults, get, int_or_percent, is_empty_selector, is_valid_selector, list, map, none_negative, not_negative, one_of, required, selector, selects, shown, text};
 use crate::fault::{Fault, Path};
 use serde_json::{Value, json};
 
@@ -13,28 +13,38 @@ fn spec() -> Path {
 fn selected(o: &Value, empty: &str, out: &mut Faults) {
     let p = spec();
     let s = &o["spec"]["selector"];
+    let labelled = p.child("template").child("metadata").child("labels");
     if s.is_null() {
-        out.push(Fault::required(&p.child("selector"), ""));
+        if !empty.ends_with("daemonset") {
+            out.push(Fault::required(&p.child("selector"), ""));
+        }
+        // No selector selects nothing.
+        out.push(Fault::invalid(&labelled, shown(&o["spec"]["template"]["metadata"]["labels"]), "`selector` does not match template `labels`"));
     } else {
         selector(s, &p.child("selector"), out);
         if is_empty_selector(s) {
             out.push(Fault::invalid(&p.child("selector"), s.clone(), empty));
+        } else if !is_valid_selector(s) {
+            match empty.rsplit(' ').next() {
+                Some("deployment") => out.push(Fault::invalid(&p.child("selector"), s.clone(), "invalid label selector")),
+                Some("statefulset") => out.push(Fault::invalid(&p.child("selector"), s.clone(), "")),
+                _ => {}
+            }
         } else if !selects(s, labels(&o["spec"]["template"])) {
-            out.push(Fault::invalid(&p.child("template").child("metadata").child("labels"), shown(&o["spec"]["template"]["metadata"]["labels"]), "`selector` does not match template `labels`"));
+            out.push(Fault::invalid(&labelled, shown(&o["spec"]["template"]["metadata"]["labels"]), "`selector` does not match template `labels`"));
         }
     }
 }
 
-fn always(o: &Value, out: &mut Faults) {
+fn always(o: &Value, kind: &str, out: &mut Faults) {
     let t = spec().child("template");
     template(&o["spec"]["template"], &t, out);
     let policy = text(o, "/spec/template/spec/restartPolicy");
     if policy != "Always" {
         out.push(Fault::not_supported(&t.child("spec").child("restartPolicy"), policy, &["Always"]));
     }
-    if let Some(n) = get(&o["spec"]["template"]["spec"], "activeDeadlineSeconds") {
-        let _ = n;
-        out.push(Fault::forbidden(&t.child("spec").child("activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicaSet is not Supported"));
+    if get(&o["spec"]["template"]["spec"], "activeDeadlineSeconds").is_some() {
+        out.push(Fault::forbidden(&t.child("spec").child("activeDeadlineSeconds"), format!("activeDeadlineSeconds in {kind} is not Supported")));
     }
 }
 
@@ -42,7 +52,7 @@ pub(super) fn deployment(o: &Value, out: &mut Faults) {
     let (s, p) = (&o["spec"], spec());
     replicas(s, &p, out);
     selected(o, "empty selector is invalid for deployment", out);
-    always(o, out);
+    always(o, "ReplicaSet", out);
     let at = p.child("strategy");
     match text(s, "/strategy/type") {
         "Recreate" => {
@@ -54,7 +64,7 @@ pub(super) fn deployment(o: &Value, out: &mut Faults) {
             None => out.push(Fault::required(&at.child("rollingUpdate"), "this should be defaulted and never be nil")),
             Some(r) => rolling(r, &at.child("rollingUpdate"), out),
         },
-        other => out.push(Fault::not_supported(&at.child("type"), other, &["Recreate", "RollingUpdate"])),
+        other => out.push(Fault::not_supported(&at, json!({"Type": other, "RollingUpdate": null}), &["Recreate", "RollingUpdate"])),
     }
     none_negative(s, &["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"], &p, out);
     if let (Some(d), m) = (get(s, "progressDeadlineSeconds").and_then(Value::as_i64), s.get("minReadySeconds").and_then(Value::as_i64).unwrap_or(0)) {
@@ -68,7 +78,7 @@ pub(super) fn replica_set(o: &Value, out: &mut Faults) {
     let (s, p) = (&o["spec"], spec());
     none_negative(s, &["replicas", "minReadySeconds"], &p, out);
     selected(o, "empty selector is invalid for deployment", out);
-    always(o, out);
+    always(o, "ReplicaSet", out);
 }
 
 pub(super) fn replication_controller(o: &Value, out: &mut Faults) {
@@ -86,7 +96,7 @@ pub(super) fn replication_controller(o: &Value, out: &mut Faults) {
     if !sel.iter().all(|(k, v)| l.get(k) == Some(v)) {
         out.push(Fault::invalid(&p.child("template").child("metadata").child("labels"), shown(&s["template"]["metadata"]["labels"]), "`selector` does not match template `labels`"));
     }
-    always(o, out);
+    always(o, "ReplicationController", out);
 }
 
 pub(super) fn stateful_set(o: &Value, out: &mut Faults) {
@@ -108,14 +118,14 @@ pub(super) fn stateful_set(o: &Value, out: &mut Faults) {
                 not_negative(n, &p.child("updateStrategy").child("rollingUpdate").child("partition"), out);
             }
         }
-        other => out.push(Fault::invalid(&p.child("updateStrategy"), json!({"type": other}), "must be 'RollingUpdate' or 'OnDelete'")),
+        other => out.push(Fault::invalid(&p.child("updateStrategy"), json!({"Type": other, "RollingUpdate": null}), "must be 'RollingUpdate' or 'OnDelete'")),
     }
-    none_negative(s, &["replicas", "minReadySeconds", "revisionHistoryLimit"], &p, out);
+    none_negative(s, &["replicas", "minReadySeconds"], &p, out);
     if let Some(n) = s.pointer("/ordinals/start") {
         not_negative(n, &p.child("ordinals").child("start"), out);
     }
     selected(o, "empty selector is invalid for statefulset", out);
-    always(o, out);
+    always(o, "StatefulSet", out);
     for (i, c) in list(s, "/volumeClaimTemplates").iter().enumerate() {
         super::storage::claim(&c["spec"], &p.child("volumeClaimTemplates").index(i).child("spec"), out);
     }
@@ -142,7 +152,7 @@ pub(super) fn stateful_set_update(o: &Value, old: &Value, out: &mut Faults) {
 pub(super) fn daemon_set(o: &Value, out: &mut Faults) {
     let (s, p) = (&o["spec"], spec());
     selected(o, "empty selector is invalid for daemonset", out);
-    always(o, out);
+    always(o, "DaemonSet", out);
     none_negative(s, &["minReadySeconds", "revisionHistoryLimit"], &p, out);
     let at = p.child("updateStrategy");
     match text(s, "/updateStrategy/type") {
@@ -166,7 +176,7 @@ pub(super) fn daemon_set(o: &Value, out: &mut Faults) {
                 _ => {}
             }
         }
-        other => out.push(Fault::not_supported(&at.child("type"), other, &["OnDelete", "RollingUpdate"])),
+        other => out.push(Fault::not_supported(&at, json!({"Type": other, "RollingUpdate": null}), &["RollingUpdate", "OnDelete"])),
     }
 }
 
@@ -186,7 +196,7 @@ pub(super) fn controller_revision(o: &Value, old: Option<&Value>, out: &mut Faul
 pub(super) fn job(o: &Value, p: &Path, create: bool, out: &mut Faults) {
     let s = &o["spec"];
     none_negative(s, &["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"], p, out);
-    one_of(s, "completionMode", &["Indexed", "NonIndexed"], false, p, out);
+    one_of(s, "completionMode", &["NonIndexed", "Indexed"], false, p, out);
     if text(s, "/completionMode") == "Indexed" && get(s, "completions").is_none() {
         out.push(Fault::required(&p.child("completions"), "when completion mode is Indexed"));
     }
@@ -327,7 +337,9 @@ pub(super) fn disruption_budget(o: &Value, out: &mut Faults) {
     let (s, p) = (&o["spec"], spec());
     let (min, max) = (get(s, "minAvailable"), get(s, "maxUnavailable"));
     if min.is_some() && max.is_some() {
-        out.push(Fault::invalid(&p, s.clone(), "minAvailable and maxUnavailable cannot be both set"));
+        // The server shows its internal form.
+        let shown = json!({"MinAvailable": min, "Selector": get(s, "selector"), "MaxUnavailable": max, "UnhealthyPodEvictionPolicy": get(s, "unhealthyPodEvictionPolicy")});
+        out.push(Fault::invalid(&p, shown, "minAvailable and maxUnavailable cannot be both set"));
     }
     for (k, v) in [("minAvailable", min), ("maxUnavailable", max)] {
         if let Some(v) = v {
@@ -347,8 +359,10 @@ pub(super) fn autoscaler(o: &Value, version: &str, out: &mut Faults) {
         out.push(Fault::invalid(&p.child("minReplicas"), s["minReplicas"].clone(), "must be greater than or equal to 1"));
     }
     let max = s.get("maxReplicas").and_then(Value::as_i64).unwrap_or(0);
-    if max < 1 {
-        out.push(Fault::invalid(&p.child("maxReplicas"), max, "must be greater than 0"));
+    match max {
+        0 => out.push(Fault::required(&p.child("maxReplicas"), "")),
+        n if n < 0 => out.push(Fault::invalid(&p.child("maxReplicas"), n, "must be greater than 0")),
+        _ => {}
     }
     if s.get("minReplicas").and_then(Value::as_i64).is_some_and(|n| max < n) {
         out.push(Fault::invalid(&p.child("maxReplicas"), max, "must be greater than or equal to `minReplicas`"));
@@ -359,6 +373,9 @@ pub(super) fn autoscaler(o: &Value, version: &str, out: &mut Faults) {
             let v = text(&s["scaleTargetRef"], &format!("/{k}"));
             out.extend(crate::text::path_segment(v).into_iter().map(|m| Fault::invalid(&t.child(k), v, m)));
         }
+    }
+    if text(&s["scaleTargetRef"], "/apiVersion").is_empty() {
+        out.push(Fault::invalid(&t.child("apiVersion"), "", "apiVersion must specify API group"));
     }
     if version == "v1" {
         return;
