@@ -1,16 +1,19 @@
 //! Watches over clusters: who is silent becomes Unknown and tainted, who is new waits for its initialisation.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Time;
 use api::apps::{Base, Description, DescriptionPhase};
 use api::clusters::ManagedCluster;
-use api::known::{annotation, label, manager};
+use api::known::{annotation, condition, label, manager};
 use cluster::Target;
 use engine::{Cache, CancellationToken, EventKind, Key, Next, Queue, Regarding, Settled, Tasks, TurnError, turn, work};
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use parking_lot::Mutex;
 use plan::lifecycle::{InitBase, Plan, Seen, decide, status};
 use serde_json::{Value, json};
 
@@ -33,6 +36,14 @@ struct Lifecycle {
     clusters: Cache<ManagedCluster>,
     bases: Cache<Base>,
     descriptions: Cache<Description>,
+    sightings: Mutex<BTreeMap<Key, Sighting>>,
+}
+
+/// The latest report of a cluster, and when it was seen here.
+struct Sighting {
+    uid: Option<String>,
+    reported: Option<Time>,
+    seen_at: Option<Timestamp>,
 }
 
 /// Watches until shutdown.
@@ -84,7 +95,7 @@ pub async fn run(context: Context, options: Options, shutdown: CancellationToken
     clusters.synced().await;
     let workers = options.workers.max(1);
     let metrics = context.metrics.clone();
-    let controller = Arc::new(Lifecycle { options, context, clusters, bases, descriptions });
+    let controller = Arc::new(Lifecycle { options, context, clusters, bases, descriptions, sightings: Mutex::default() });
     work(queue, workers, shutdown.clone(), move |key| {
         let (controller, metrics) = (controller.clone(), metrics.clone());
         async move {
@@ -98,16 +109,39 @@ pub async fn run(context: Context, options: Options, shutdown: CancellationToken
 
 impl Lifecycle {
     async fn turn(&self, key: &Key) -> Result<Settled, TurnError> {
-        let Some(cluster) = self.clusters.get_key(key) else { return Ok(Settled::QUIET) };
+        let Some(cluster) = self.clusters.get_key(key) else {
+            self.sightings.lock().remove(key);
+            return Ok(Settled::QUIET);
+        };
         if cluster.metadata.deletion_timestamp.is_some() {
             return Ok(Settled::QUIET);
         }
         let now = self.context.clock.now();
-        let plan = decide(&Seen { cluster: &cluster, now, init_enabled: self.options.cluster_init, init_base: self.init_base(&cluster) });
+        let seen_at = self.seen_at(key, &cluster, now);
+        let plan = decide(&Seen { cluster: &cluster, now, seen_at, init_enabled: self.options.cluster_init, init_base: self.init_base(&cluster) });
         let mut changed = self.write_spec(&cluster, &plan).await?;
         changed |= self.write_status(&cluster, &plan).await?;
         let next = plan.next.map_or(Next::Done, |at| Next::After(until(now, at)));
         Ok(Settled { next, changed })
+    }
+
+    /// When the latest report was seen. A cluster that is already known to be silent at our start stays so until it reports.
+    fn seen_at(&self, key: &Key, cluster: &ManagedCluster, now: Timestamp) -> Option<Timestamp> {
+        let reported = status(cluster).last_observed_time.clone();
+        let uid = cluster.metadata.uid.clone();
+        let mut sightings = self.sightings.lock();
+        if let Some(known) = sightings.get(key)
+            && known.reported == reported
+            && known.uid == uid
+        {
+            return known.seen_at;
+        }
+        let first = !sightings.contains_key(key);
+        let silent = api::conditions::find(&status(cluster).conditions, condition::READY)
+            .is_some_and(|c| [plan::lifecycle::STATUS_UNKNOWN, plan::lifecycle::NEVER_UPDATED].contains(&c.reason.as_str()));
+        let seen_at = (!(first && silent)).then_some(now);
+        sightings.insert(key.clone(), Sighting { uid, reported, seen_at });
+        seen_at
     }
 
     fn init_base(&self, cluster: &ManagedCluster) -> Option<InitBase> {
@@ -192,3 +226,6 @@ impl Lifecycle {
 fn until(now: Timestamp, at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,6 +43,9 @@ pub struct Seen<'a> {
     pub cluster: &'a ManagedCluster,
     /// Now.
     pub now: Timestamp,
+    /// When the latest report was seen here, by our own clock: the child's clock may be wrong, and after the parent was down
+    /// every report is old without any cluster being silent. `None` when the cluster was found silent at the start.
+    pub seen_at: Option<Timestamp>,
     /// Whether new clusters are initialised before they are used (gate ClusterInit).
     pub init_enabled: bool,
     /// The Base that would initialise it.
@@ -86,7 +89,7 @@ pub fn decide(seen: &Seen<'_>) -> Plan {
     let now = Time(seen.now);
     let mut list = status.conditions.clone();
     let heard = status.last_observed_time.as_ref().map(|t| t.0);
-    let since = heard.or(cluster.metadata.creation_timestamp.as_ref().map(|t| t.0)).unwrap_or(seen.now);
+    let since = seen.seen_at.or(heard).or(cluster.metadata.creation_timestamp.as_ref().map(|t| t.0)).unwrap_or(seen.now);
     let deadline = since.saturating_add(grace(cluster)).unwrap_or(Timestamp::MAX);
     let lost = seen.now >= deadline;
     let mut changed = false;
@@ -200,7 +203,16 @@ mod tests {
     }
 
     fn run(cluster: &ManagedCluster, now: i64) -> Plan {
-        decide(&Seen { cluster, now: at(now), init_enabled: false, init_base: None })
+        decide(&Seen { cluster, now: at(now), seen_at: None, init_enabled: false, init_base: None })
+    }
+
+    #[test]
+    fn our_own_clock_counts() {
+        let seen = cluster(Some(100), 10);
+        let run = |seen_at: i64, now: i64| decide(&Seen { cluster: &seen, now: at(now), seen_at: Some(at(seen_at)), init_enabled: false, init_base: None });
+        assert_eq!(run(500, 529).next, Some(at(530)), "the child's clock is slow, or the parent was away");
+        assert_eq!(ready(&run(500, 530)), Some(("Unknown".into(), STATUS_UNKNOWN.into())));
+        assert_eq!(ready(&run(50, 80)), Some(("Unknown".into(), STATUS_UNKNOWN.into())), "the child's clock is fast");
     }
 
     fn ready(plan: &Plan) -> Option<(String, String)> {
@@ -252,7 +264,7 @@ mod tests {
     #[test]
     fn initialisation_waits_for_its_base() {
         let seen = cluster(Some(100), 10);
-        let run = |base: Option<InitBase>| decide(&Seen { cluster: &seen, now: at(101), init_enabled: true, init_base: base });
+        let run = |base: Option<InitBase>| decide(&Seen { cluster: &seen, now: at(101), seen_at: None, init_enabled: true, init_base: base });
         let init = |plan: &Plan| conditions::find(plan.conditions.as_deref().unwrap_or_default(), condition::CLUSTER_INIT).map(|c| (c.status.clone(), c.reason.clone()));
         let waiting = run(None);
         assert_eq!(init(&waiting), Some(("False".into(), INIT_WAITING.into())));
