@@ -51,6 +51,10 @@ pub(crate) enum Command {
     Source(PartArgs),
     /// Show what a change of the repository would change in which clusters; exit code 2 when something does
     Plan(crate::review::PlanArgs),
+    /// Render a chart as `helm template` does
+    Template(TemplateArgs),
+    /// Measure
+    Bench(BenchArgs),
     /// Print the version
     Version,
 }
@@ -151,6 +155,35 @@ pub(crate) struct PartArgs {
     /// Address for the hub's API (hub)
     #[arg(long, default_value = "0.0.0.0:8443", value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TemplateArgs {
+    /// As `helm template` takes them: [NAME] CHART [flags]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub(crate) args: Vec<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) what: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Scheduling cycles over a model fleet, in process
+    Schedule {
+        /// Number of clusters (can be repeated)
+        #[arg(long, default_values_t = [10, 100, 1000, 10000], value_delimiter = ',', value_name = "N")]
+        clusters: Vec<usize>,
+        /// Cycles for each figure
+        #[arg(long, default_value_t = 200, value_name = "N")]
+        cycles: usize,
+        /// One JSON object a row
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// `500ms`, `30s`, `5m`, `2h`.

@@ -5,6 +5,7 @@
 
 mod agent;
 mod args;
+mod bench;
 mod config;
 mod demo;
 pub mod embedded;
@@ -12,6 +13,7 @@ mod exit;
 mod log;
 mod parts;
 mod review;
+mod template;
 mod up;
 
 use std::process::ExitCode;
@@ -40,6 +42,8 @@ pub fn main() -> ExitCode {
         Command::Controllers(args) => run(None, parts::controllers(args, filter)),
         Command::Source(args) => run(None, parts::source(args, filter)),
         Command::Plan(args) => run(None, review::run(args)),
+        Command::Template(args) => template::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Version => {
             exit::print(&format!("anabranch {}\n", env!("CARGO_PKG_VERSION")));
             Ok(ExitCode::SUCCESS)

@@ -3,6 +3,8 @@
 mod repositories;
 mod watch;
 
+pub(crate) use watch::table;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
