@@ -114,23 +114,18 @@ fn trim_service(object: &mut Value) {
 }
 
 /// Names of labels that the Job controller generates; with and without the prefix of newer servers.
-const JOB_LABELS: [&str; 4] = ["controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
+///
+/// `job-name` stays, as the original leaves it: it says nothing that the Job's own name does not.
+const JOB_LABELS: [&str; 3] = ["controller-uid", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
 
 fn trim_job(object: &mut Value) {
     let manual = object.pointer("/spec/manualSelector").and_then(Value::as_bool) == Some(true);
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if !manual {
         let generated = ["controller-uid", "batch.kubernetes.io/controller-uid"];
-        let empty = match spec.get_mut("selector").and_then(Value::as_object_mut) {
-            Some(selector) => {
-                remove_from(selector.get_mut("matchLabels"), &generated);
-                drop_if_empty(selector, "matchLabels");
-                selector.is_empty()
-            }
-            None => false,
-        };
-        if empty {
-            spec.remove("selector");
+        // An empty selector stays: the recorded answers have it, and servers generate the rest again.
+        if let Some(selector) = spec.get_mut("selector").and_then(Value::as_object_mut) {
+            remove_from(selector.get_mut("matchLabels"), &generated);
         }
     }
     if let Some(meta) = spec.get_mut("template").and_then(|t| t.get_mut("metadata")).and_then(Value::as_object_mut) {
@@ -317,8 +312,8 @@ mod tests {
         });
         job["metadata"]["labels"] = json!({"job-name": "once"});
         trim_dry_run(&mut job);
-        assert_eq!(job["spec"], json!({"template": {"metadata": {"labels": {"app": "once"}}}}));
-        assert_eq!(job["metadata"].get("labels"), None);
+        assert_eq!(job["spec"], json!({"selector": {"matchLabels": {}}, "template": {"metadata": {"labels": {"app": "once", "job-name": "once"}}}}));
+        assert_eq!(job["metadata"]["labels"], json!({"job-name": "once"}));
     }
 
     #[test]

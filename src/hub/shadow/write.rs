@@ -186,7 +186,15 @@ impl Call {
         }
         let path = format!("{}?dryRun=All&fieldManager={MANAGER}", self.kind.parent_collection(&inner.reserved));
         let mut answer = inner.parent.call("POST", &path, Some("application/json"), Some(&probe)).await;
-        if matches!(&answer, Err(kube::Error::Api(status)) if status.code == 409) {
+        let taken = matches!(&answer, Err(kube::Error::Api(status)) if status.code == 409);
+        if taken && self.kind.plural == "customresourcedefinitions" {
+            // The name of a definition cannot be another: the one that the parent has is the template.
+            let path = format!("{}/{}", self.kind.parent_collection(""), cluster::resource::escaped(&name));
+            answer = inner.parent.call("GET", &path, None, None).await.map(|mut found| {
+                plan::shadow::mark(&mut found);
+                found
+            });
+        } else if taken {
             // The parent has an object of this name itself: ask under another, which nobody can have.
             probe["metadata"]["name"] = json!(stand_in(&name, &self.kind.plural));
             answer = inner.parent.call("POST", &path, Some("application/json"), Some(&probe)).await;
