@@ -54,14 +54,12 @@ impl Call {
         let template = stored.get("template").cloned().unwrap_or_default();
         let mut object = self.prepared(sent, false).await?;
         // Without its uid and its creator's label, later patches and drift repair would not know the object again.
-        for field in ["uid", "generation"] {
-            let value = template.get("metadata").and_then(|meta| meta.get(field)).cloned();
-            if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-                match value {
-                    Some(value) => meta.insert(field.to_owned(), value),
-                    None => meta.remove(field),
-                };
-            }
+        let uid = template.get("metadata").and_then(|meta| meta.get("uid")).cloned();
+        if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            match uid {
+                Some(uid) => meta.insert("uid".to_owned(), uid),
+                None => meta.remove("uid"),
+            };
         }
         let made = self.wrap(&object)?;
         let mut next = stored.clone();
@@ -200,6 +198,18 @@ impl Call {
             answer = inner.parent.call("POST", &path, Some("application/json"), Some(&probe)).await;
         }
         let mut made = answer.map_err(|error| self.refused(error, &name))?;
+        if !create {
+            // The parent has nothing against it; what replaces a template stands as it was sent, like the original's.
+            if let Some(fields) = object.as_object_mut() {
+                fields.remove("status");
+            }
+            if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                for field in ["resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+                    meta.remove(field);
+                }
+            }
+            return Ok(object);
+        }
         plan::shadow::trim_dry_run(&mut made);
         let meta = made.get_mut("metadata").and_then(Value::as_object_mut);
         if let Some(meta) = meta {
@@ -214,9 +224,6 @@ impl Call {
                 && !name.is_empty()
             {
                 labels.insert("kubernetes.io/metadata.name".to_owned(), json!(name));
-            }
-            if !create {
-                meta.remove("uid");
             }
         }
         Ok(made)
