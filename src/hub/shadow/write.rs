@@ -189,7 +189,10 @@ impl Call {
             // The name of a definition cannot be another: the one that the parent has is the template.
             let path = format!("{}/{}", self.kind.parent_collection(""), cluster::resource::escaped(&name));
             answer = inner.parent.call("GET", &path, None, None).await.map(|mut found| {
-                plan::shadow::mark(&mut found);
+                if let Some(meta) = found.get_mut("metadata").and_then(Value::as_object_mut) {
+                    // The parent's own bookkeeping.
+                    meta.remove("finalizers");
+                }
                 found
             });
         } else if taken {
