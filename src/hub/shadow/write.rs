@@ -52,7 +52,12 @@ impl Call {
             return Err(ApiError::modified(&self.kind.group, &self.kind.plural, &self.info.name));
         }
         let template = stored.get("template").cloned().unwrap_or_default();
+        // Whoever sends the object as it was shown keeps the template's generation with it.
+        let generation = sent.pointer("/metadata/generation").and(template.pointer("/metadata/generation")).cloned();
         let mut object = self.prepared(sent, false).await?;
+        if let (Some(generation), Some(meta)) = (generation, object.get_mut("metadata").and_then(Value::as_object_mut)) {
+            meta.insert("generation".to_owned(), generation);
+        }
         // Without its uid and its creator's label, later patches and drift repair would not know the object again.
         let uid = template.get("metadata").and_then(|meta| meta.get("uid")).cloned();
         if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
