@@ -33,7 +33,48 @@ impl std::fmt::Display for Difference {
 }
 
 /// Compares the answers of one case. `skip` names files that are not compared.
+///
+/// Clusters of equal weight get the odd replica by chance (README of the cases, 3): what fits once two clusters have changed
+/// places in the recorded answers fits.
 pub fn compare(case: &str, expected: &BTreeMap<String, Vec<Value>>, got: &BTreeMap<String, Vec<Value>>, skip: &[&str]) -> Vec<Difference> {
+    let straight = compare_as_recorded(case, expected, got, skip);
+    if straight.is_empty() || !divided(expected) {
+        return straight;
+    }
+    let names: Vec<String> = expected.keys().filter_map(|file| file.rsplit('/').next()?.strip_prefix("child-").map(str::to_owned)).collect();
+    for (at, one) in names.iter().enumerate() {
+        for other in names.iter().skip(at + 1).filter(|other| *other != one) {
+            if compare_as_recorded(case, &swapped(expected, one, other), got, skip).is_empty() {
+                return Vec::new();
+            }
+        }
+    }
+    straight
+}
+
+fn divided(expected: &BTreeMap<String, Vec<Value>>) -> bool {
+    expected.values().flatten().any(|object| object.pointer("/status/replicas").is_some_and(Value::is_object))
+}
+
+/// The recorded answers with two clusters in each other's place.
+fn swapped(expected: &BTreeMap<String, Vec<Value>>, one: &str, other: &str) -> BTreeMap<String, Vec<Value>> {
+    let swap = |text: &str| text.replace(one, "\u{1}").replace(other, one).replace('\u{1}', other);
+    expected
+        .iter()
+        .map(|(file, objects)| {
+            let objects = objects.iter().map(|object| {
+                let mut object: Value = serde_json::from_str(&swap(&object.to_string())).unwrap_or_default();
+                if let Some(list) = object.pointer_mut("/status/bindingClusters").and_then(Value::as_array_mut) {
+                    list.sort_by_key(ToString::to_string);
+                }
+                object
+            });
+            (swap(file), objects.collect())
+        })
+        .collect()
+}
+
+fn compare_as_recorded(case: &str, expected: &BTreeMap<String, Vec<Value>>, got: &BTreeMap<String, Vec<Value>>, skip: &[&str]) -> Vec<Difference> {
     let mut found = Vec::new();
     let files: std::collections::BTreeSet<&String> = expected.keys().chain(got.keys()).collect();
     for file in files {

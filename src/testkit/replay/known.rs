@@ -14,6 +14,55 @@ struct Known {
 /// The table. The reasons are the verdicts of the cases.
 const KNOWN: &[Known] = &[
     Known {
+        case: "28-template-updated",
+        file: "*",
+        object: "ConfigMap quay/limits",
+        path: "*",
+        reason: "a replaced object keeps its creator's label and its uid, the patch of step 3 applies and the drift of step 4 is mended (verdict of the case)",
+    },
+    Known {
+        case: "28-template-updated",
+        file: "*",
+        object: "Deployment quay/crane",
+        path: "metadata.labels.clusternet.io/created-by",
+        reason: "a replaced object keeps its creator's label and its uid, the patch of step 3 applies and the drift of step 4 is mended (verdict of the case)",
+    },
+    Known {
+        case: "28-template-updated",
+        file: "*",
+        object: "Description clusternet-*",
+        path: "spec.raw[1].metadata.labels.clusternet.io/created-by",
+        reason: "a replaced object keeps its creator's label and its uid, the patch of step 3 applies and the drift of step 4 is mended (verdict of the case)",
+    },
+    Known {
+        case: "28-template-updated",
+        file: "*",
+        object: "Description clusternet-*",
+        path: "spec.raw[2].*",
+        reason: "a replaced object keeps its creator's label and its uid, the patch of step 3 applies and the drift of step 4 is mended (verdict of the case)",
+    },
+    Known {
+        case: "28-template-updated",
+        file: "*",
+        object: "Manifest clusternet-reserved/configmaps.quay.limits",
+        path: "*",
+        reason: "a replaced object keeps its creator's label and its uid, the patch of step 3 applies and the drift of step 4 is mended (verdict of the case)",
+    },
+    Known {
+        case: "28-template-updated",
+        file: "*",
+        object: "Manifest clusternet-reserved/deployments.quay.crane",
+        path: "template.metadata.*",
+        reason: "a replaced object keeps its creator's label and its uid, the patch of step 3 applies and the drift of step 4 is mended (verdict of the case)",
+    },
+    Known {
+        case: "28-template-updated",
+        file: "responses",
+        object: "3-patch-labels.yaml*",
+        path: "",
+        reason: "a replaced object keeps its creator's label and its uid, the patch of step 3 applies and the drift of step 4 is mended (verdict of the case)",
+    },
+    Known {
         case: "05-crd-and-its-object",
         file: "*",
         object: "Kiln pottery/big",

@@ -59,7 +59,7 @@ impl Stage {
         let mut stage = Stage {
             parent: Server::new(parent.admin()),
             children: BTreeMap::new(),
-            places: Places { charts: helper.clone(), predictor: helper, cluster_ids: BTreeMap::new() },
+            places: Places { charts: helper.replace("127.0.0.1", "localhost"), predictor: helper, cluster_ids: BTreeMap::new() },
             shutdown,
             tasks: tasks.clone(),
         };
