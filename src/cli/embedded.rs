@@ -146,9 +146,10 @@ pub async fn prepare_parent(client: &Client) -> Result<()> {
         let value = serde_json::to_value(&definition)?;
         dynamic.apply(&definitions, &value, how).await.with_context(|| format!("apply the definition {}", value["metadata"]["name"]))?;
     }
+    let discovery = cluster::Discovery::new(client.clone());
     for object in fixtures() {
         let (api_version, kind) = (object["apiVersion"].as_str().unwrap_or_default(), object["kind"].as_str().unwrap_or_default());
-        let resource = cluster::Discovery::new(client.clone()).resolve(api_version, kind).await?;
+        let resource = discovery.resolve(api_version, kind).await?;
         dynamic.apply(&resource, &object, how).await.with_context(|| format!("apply {kind} {}", object["metadata"]["name"]))?;
     }
     Ok(())
@@ -270,9 +271,8 @@ impl hub::push::Pusher for Pushing {
     }
 }
 
-/// Starts the agent of a child that listens on loopback, joined to a parent in this process by its bootstrap token.
-pub fn start_agent(parent: &Server, child: &Server, options: agent::Options, shutdown: &CancellationToken, tasks: &Tasks) {
-    let _ = parent;
+/// Starts the agent of a child; its options say which parent it joins.
+pub fn start_agent(child: &Server, options: agent::Options, shutdown: &CancellationToken, tasks: &Tasks) {
     let run = agent::run(child.admin(), options, shutdown.clone());
     tasks.spawn("agent", async move {
         if let Err(error) = run.await {

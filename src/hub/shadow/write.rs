@@ -240,9 +240,7 @@ impl Call {
     fn refused(&self, error: kube::Error, name: &str) -> ApiError {
         let mut error = passed_on(error);
         // The stand-in's name means nothing to the caller.
-        if let Some(stand_in) = Some(stand_in(name, &self.kind.plural)).filter(|s| error.message.contains(s.as_str())) {
-            error.message = error.message.replace(&stand_in, name);
-        }
+        error.message = error.message.replace(&stand_in(name, &self.kind.plural), name);
         error
     }
 

@@ -78,7 +78,7 @@ impl Stage {
             options.child_url.clone_from(&child.url);
             options.lease = agent::Lease::RELAXED;
             options.tunnel = Some(Arc::new(agent::HubTunnel::to_url(&child.url)));
-            embedded::start_agent(&parent, &child, options, tasks.token(), &tasks);
+            embedded::start_agent(&child, options, tasks.token(), &tasks);
             stage.children.insert(name.to_owned(), Server::new(child.admin()));
         }
         stage.joined().await?;
