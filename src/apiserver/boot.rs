@@ -54,7 +54,20 @@ pub(crate) async fn run(core: &Arc<Core>) {
             let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value, "description": description});
             put(&mut wanted, "scheduling.k8s.io", "v1", "", "priorityclasses", class);
         }
+        if core.options.full {
+            let range = json!({
+                "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
+                "spec": {"cidrs": [core.options.service_range.to_string()]},
+            });
+            put(&mut wanted, "networking.k8s.io", "v1", "", "servicecidrs", range);
+            for (plural, object) in crate::flowcontrol::defaults() {
+                put(&mut wanted, crate::flowcontrol::GROUP, "v1", "", plural, object);
+            }
+        }
         create_all(core, &who, wanted).await;
+    }
+    if core.options.full {
+        crate::flowcontrol::changed(core);
     }
     core.ready.store(true, Ordering::Release);
 }

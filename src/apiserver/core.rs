@@ -38,6 +38,7 @@ pub struct Core {
     pub(crate) ready: AtomicBool,
     pub(crate) crds: crate::crd::Definitions,
     pub(crate) openapi: crate::openapi::Documents,
+    pub(crate) flows: crate::flowcontrol::Flows,
     locks: Vec<Mutex<()>>,
     hasher: RandomState,
     this: std::sync::Weak<Core>,
@@ -76,6 +77,7 @@ impl Core {
             ready: AtomicBool::new(false),
             crds: crate::crd::Definitions::default(),
             openapi: crate::openapi::Documents::default(),
+            flows: crate::flowcontrol::Flows::default(),
             locks: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             hasher: RandomState::new(),
             options,
@@ -127,8 +129,12 @@ impl Core {
         let label = crate::metrics::Label::of(&info, &path);
         let accept_header = body::header_text(request.headers(), "accept").map(str::to_owned);
         let head = request.method() == Method::HEAD;
-        let result = self.clone().pass(who, info, query, &path, request).await;
+        let mut flow = None;
+        let result = self.clone().pass(who, info, query, &path, request, &mut flow).await;
         let mut response = result.unwrap_or_else(|error| refuse(&error, accept_header.as_deref()));
+        if let Some(flow) = flow {
+            flow.tell(response.headers_mut());
+        }
         if head {
             *response.body_mut() = body::full(bytes::Bytes::new());
         }
@@ -136,11 +142,12 @@ impl Core {
         response
     }
 
-    async fn pass(self: Arc<Self>, who: Identity, info: Info, query: Query, path: &str, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+    async fn pass(self: Arc<Self>, who: Identity, info: Info, query: Query, path: &str, request: Request<Body>, flow: &mut Option<Arc<crate::flowcontrol::Flow>>) -> Result<Response<Body>, ApiError> {
         let guard = self.guard.read().clone();
         let who = match &guard {
             Some(guard) => {
                 let who = guard.act_as(who, request.headers())?;
+                *flow = self.flows.of(&who, &info, path);
                 guard.check(&who, &info, path)?;
                 who
             }

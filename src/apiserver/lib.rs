@@ -21,6 +21,8 @@ mod crd_cleanup;
 mod defaults;
 mod delete;
 mod discovery;
+mod exposition;
+mod flowcontrol;
 pub mod guard;
 mod hooks;
 pub mod input;
@@ -88,6 +90,9 @@ pub struct Options {
     pub service_accounts: bool,
     /// Make the Service `default/kubernetes` and the system priority classes.
     pub own_service: bool,
+    /// Make the rest of what a real server starts with: FlowSchemas, priority levels, the range of Service addresses. Off for
+    /// simulated children, which come by the thousand.
+    pub full: bool,
     /// The clock.
     pub now: fn() -> jiff::Timestamp,
     /// Ends watches and listeners.
@@ -105,6 +110,7 @@ impl Options {
             service_range: services::Range::default(),
             service_accounts: false,
             own_service: false,
+            full: false,
             now: jiff::Timestamp::now,
             shutdown: CancellationToken::new(),
         }

@@ -1,13 +1,13 @@
-//! Counters of the server, in the names of kube-apiserver and in the text format of Prometheus.
+//! Counters of the server, in the names of kube-apiserver.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::exposition::{Family, Histogram, Kind, Sample, Sparse, Value};
 use crate::path::Info;
 
 /// Upper bounds of the latency histogram, in seconds.
@@ -37,6 +37,19 @@ impl Label {
     }
 }
 
+impl Label {
+    fn pairs(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("group", self.group.clone()),
+            ("resource", self.resource.clone()),
+            ("scope", String::new()),
+            ("subresource", self.subresource.clone()),
+            ("verb", self.verb.to_owned()),
+            ("version", self.version.clone()),
+        ]
+    }
+}
+
 fn upper(verb: &str) -> &'static str {
     match verb {
         "get" => "GET",
@@ -57,6 +70,7 @@ struct Series {
     buckets: [u64; BOUNDS.len()],
     count: u64,
     sum: f64,
+    sparse: Sparse,
 }
 
 /// Counters of one server.
@@ -88,6 +102,7 @@ impl Metrics {
         *series.codes.entry(code).or_default() += 1;
         series.count += 1;
         series.sum += seconds;
+        series.sparse.observe(seconds);
         if let Some(bucket) = BOUNDS.iter().position(|bound| seconds <= *bound) {
             series.buckets[bucket] += 1;
         }
@@ -100,55 +115,48 @@ impl Metrics {
         Watching(count)
     }
 
-    /// Everything, as Prometheus reads it.
-    #[must_use]
-    pub fn text(&self, store: &store::Store) -> String {
-        let mut out = String::new();
-        // Writing into a string cannot fail.
-        let _ = self.write(&mut out, store);
-        out
-    }
-
-    fn write(&self, out: &mut String, store: &store::Store) -> std::fmt::Result {
+    /// Everything that is counted.
+    pub(crate) fn families(&self, core: &crate::core::Core) -> Vec<Family> {
+        let store = &core.store;
         let requests = self.requests.lock().clone();
-        writeln!(out, "# HELP apiserver_request_total Counter of requests by verb, resource and HTTP code.\n# TYPE apiserver_request_total counter")?;
+        let mut total = Family::new("apiserver_request_total", "Counter of requests by verb, resource and HTTP code.", Kind::Counter);
+        let mut duration = Family::new("apiserver_request_duration_seconds", "Response latency in seconds by verb and resource.", Kind::Histogram);
+        let mut sli = Family::new("apiserver_request_sli_duration_seconds", "Response latency in seconds by verb and resource.", Kind::Histogram);
         for (label, series) in &requests {
             for (code, count) in &series.codes {
-                writeln!(out, "apiserver_request_total{{code=\"{code}\",{}}} {count}", labels(label))?;
+                let mut labels = vec![("code", code.to_string())];
+                labels.extend(label.pairs());
+                total.add(labels, *count);
             }
+            let mut sum = 0;
+            let buckets = BOUNDS.iter().zip(series.buckets).map(|(bound, count)| {
+                sum += count;
+                (*bound, sum)
+            });
+            let mut histogram = Histogram { buckets: buckets.collect(), count: series.count, sum: series.sum, sparse: Some(series.sparse.clone()) };
+            duration.samples.push(Sample { labels: label.pairs(), value: Value::Histogram(histogram.clone()) });
+            histogram.sparse = None;
+            sli.samples.push(Sample { labels: label.pairs(), value: Value::Histogram(histogram) });
         }
-        for name in ["apiserver_request_duration_seconds", "apiserver_request_sli_duration_seconds"] {
-            writeln!(out, "# HELP {name} Response latency in seconds by verb and resource.\n# TYPE {name} histogram")?;
-            for (label, series) in &requests {
-                let labels = labels(label);
-                let mut sum = 0;
-                for (bound, count) in BOUNDS.iter().zip(series.buckets) {
-                    sum += count;
-                    writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {sum}")?;
-                }
-                writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {}", series.count)?;
-                writeln!(out, "{name}_sum{{{labels}}} {}\n{name}_count{{{labels}}} {}", series.sum, series.count)?;
-            }
-        }
-        writeln!(out, "# HELP apiserver_longrunning_requests Watches that are open.\n# TYPE apiserver_longrunning_requests gauge")?;
+        let mut watches = Family::new("apiserver_longrunning_requests", "Watches that are open.", Kind::Gauge);
         for (table, count) in &*self.watchers.lock() {
             let (group, resource) = table.split_once('/').unwrap_or(("", table));
-            writeln!(out, "apiserver_longrunning_requests{{group=\"{group}\",resource=\"{resource}\",verb=\"WATCH\"}} {}", count.load(Ordering::Relaxed))?;
+            let count = u64::try_from(count.load(Ordering::Relaxed)).unwrap_or(0);
+            watches.add(vec![("group", group.to_owned()), ("resource", resource.to_owned()), ("verb", "WATCH".to_owned())], count);
         }
-        writeln!(out, "# HELP apiserver_storage_objects Number of stored objects by resource.\n# TYPE apiserver_storage_objects gauge")?;
+        let mut objects = Family::new("apiserver_storage_objects", "Number of stored objects by resource.", Kind::Gauge);
         for (table, count) in store.tables() {
             let (group, resource) = table.split_once('/').unwrap_or(("", &table));
-            writeln!(out, "apiserver_storage_objects{{resource=\"{}\"}} {count}", crate::status::qualified(group, resource))?;
+            objects.add(vec![("resource", crate::status::qualified(group, resource))], u64::try_from(count).unwrap_or(0));
         }
-        writeln!(out, "# HELP anabranch_store_revision Newest revision.\n# TYPE anabranch_store_revision counter\nanabranch_store_revision {}", store.revision())?;
-        writeln!(out, "# HELP anabranch_store_commits_total Commits to the file.\n# TYPE anabranch_store_commits_total counter\nanabranch_store_commits_total {}", store.commits())?;
-        Ok(())
+        let mut seats = Family::new("apiserver_flowcontrol_nominal_limit_seats", "Nominal number of execution seats configured for each priority level.", Kind::Gauge);
+        for (level, count) in core.flows.seats() {
+            seats.add(vec![("priority_level", level)], count);
+        }
+        let mut revision = Family::new("anabranch_store_revision", "Newest revision.", Kind::Gauge);
+        revision.add(Vec::new(), store.revision());
+        let mut commits = Family::new("anabranch_store_commits_total", "Commits to the file.", Kind::Counter);
+        commits.add(Vec::new(), store.commits());
+        vec![total, duration, sli, watches, objects, seats, revision, commits]
     }
-}
-
-fn labels(label: &Label) -> String {
-    format!(
-        "group=\"{}\",resource=\"{}\",scope=\"\",subresource=\"{}\",verb=\"{}\",version=\"{}\"",
-        label.group, label.resource, label.subresource, label.verb, label.version
-    )
 }

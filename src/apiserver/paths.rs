@@ -10,6 +10,7 @@ use crate::accept::Encoding;
 use crate::auth::Identity;
 use crate::body::{self, Body};
 use crate::core::{Core, page_not_found};
+use crate::exposition::{Family, Kind};
 use crate::query::Query;
 use crate::respond;
 use crate::status::ApiError;
@@ -25,11 +26,11 @@ pub(crate) async fn serve(core: &Arc<Core>, who: &Identity, path: &str, query: &
         "" => Ok(root(core)),
         "healthz" | "livez" | "readyz" => Ok(health(core, path, query)),
         "version" => Ok(body::response(StatusCode::OK, "application/json", body::full(version(core)))),
-        "metrics" => {
-            let mut response = body::plain(StatusCode::OK, core.metrics.text(&core.store));
-            response.headers_mut().insert("content-type", http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
-            Ok(response)
-        }
+        "metrics" => match path.trim_end_matches('/') {
+            "/metrics" => Ok(crate::exposition::answer(&core.metrics.families(core), accept)),
+            "/metrics/slis" => Ok(crate::exposition::answer(&[health_family(core)], accept)),
+            _ => Ok(page_not_found()),
+        },
         "api" | "apis" => Ok(crate::discovery::serve(core, path, accept)?.unwrap_or_else(page_not_found)),
         "openapi" => crate::openapi::serve(core, path, query, request.headers()).await,
         ".well-known" | "openid" => Ok(crate::reviews::openid(core, path).unwrap_or_else(page_not_found)),
@@ -165,6 +166,17 @@ fn health(core: &Core, path: &str, query: &Query) -> Response<Body> {
         return body::plain(StatusCode::OK, text);
     }
     body::plain(StatusCode::OK, "ok")
+}
+
+/// The health checks as a metric.
+fn health_family(core: &Core) -> Family {
+    let mut family = Family::new("kubernetes_healthcheck", "This metric records the result of a single healthcheck.", Kind::Gauge);
+    for kind in ["healthz", "livez", "readyz"] {
+        for (name, fine) in checks(core, kind) {
+            family.add(vec![("name", name.to_owned()), ("type", kind.to_owned())], u64::from(fine));
+        }
+    }
+    family
 }
 
 /// The old view of the control plane's health.

@@ -94,6 +94,7 @@ pub async fn start(keep: &Keep, role: &Role, listen: Option<SocketAddr>, tasks: 
     let mut options = apiserver::Options::new(store);
     options.service_accounts = true;
     options.own_service = true;
+    options.full = matches!(role, Role::Parent);
     options.shutdown = tasks.token().clone();
     if let Some(bound) = bound {
         options.advertise = (bound.ip(), bound.port());

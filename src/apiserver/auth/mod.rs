@@ -34,6 +34,7 @@ pub use authenticate::{Authenticator, Unauthorized};
 pub use identity::{
     Identity, ANONYMOUS, GROUP_ALL_SERVICE_ACCOUNTS, GROUP_AUTHENTICATED, GROUP_MASTERS, GROUP_UNAUTHENTICATED,
 };
+pub(crate) use identity::split_service_account;
 pub use index::Authorizer;
 pub use pki::Pki;
 pub use rules::Rule;

@@ -8,14 +8,17 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::accounts::Accounts;
+use super::addresses::Addresses;
 use super::bootstrap::{ClusterInfo, InfoSigner, TokenCleaner};
 use super::certificates::{Certificates, SigningAdmission};
 use super::disruption::Disruption;
 use super::endpoints::{Endpoints, Mirror};
+use super::flows::Flows;
 use super::garbage::Garbage;
 use super::kinds::CUSTOM_RESOURCE_DEFINITION;
 use super::local::{Local, Stored, StoreFeed};
 use super::namespaces::Namespaces;
+use super::policies::Policies;
 use super::quota::{QuotaAdmission, Quotas};
 use super::roles::Roles;
 use super::storage::{Binder, Protection, StorageAdmission};
@@ -59,11 +62,14 @@ pub fn built_in(pki: Option<&Arc<Pki>>) -> Vec<Box<dyn Controller>> {
         Box::new(Disruption),
         Box::new(Protection),
         Box::new(Binder),
+        Box::new(Policies),
+        Box::new(Flows),
     ];
     if let Some(pki) = pki {
         all.push(Box::new(Tokens::new(pki.service_account_issuer(), root_ca)));
         all.push(Box::new(Certificates::new(pki.clone())));
         all.push(Box::new(TokenCleaner));
+        all.push(Box::new(Addresses));
         all.push(Box::new(InfoSigner));
     }
     all

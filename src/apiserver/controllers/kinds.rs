@@ -49,5 +49,10 @@ kinds! {
     DISRUPTION_BUDGET = "policy" "policy/v1" "PodDisruptionBudget" "poddisruptionbudgets";
     STORAGE_CLASS = "storage.k8s.io" "storage.k8s.io/v1" "StorageClass" "storageclasses";
     CUSTOM_RESOURCE_DEFINITION = "apiextensions.k8s.io" "apiextensions.k8s.io/v1" "CustomResourceDefinition" "customresourcedefinitions";
+    VALIDATING_POLICY = "admissionregistration.k8s.io" "admissionregistration.k8s.io/v1" "ValidatingAdmissionPolicy" "validatingadmissionpolicies";
+    FLOW_SCHEMA = "flowcontrol.apiserver.k8s.io" "flowcontrol.apiserver.k8s.io/v1" "FlowSchema" "flowschemas";
+    PRIORITY_LEVEL = "flowcontrol.apiserver.k8s.io" "flowcontrol.apiserver.k8s.io/v1" "PriorityLevelConfiguration" "prioritylevelconfigurations";
+    IP_ADDRESS = "networking.k8s.io" "networking.k8s.io/v1" "IPAddress" "ipaddresses";
+    SERVICE_RANGE = "networking.k8s.io" "networking.k8s.io/v1" "ServiceCIDR" "servicecidrs";
     LEASE = "coordination.k8s.io" "coordination.k8s.io/v1" "Lease" "leases";
 }

@@ -5,17 +5,20 @@
 //! simulator are written against the same trait, so that a server can run both kinds in one task.
 
 pub mod accounts;
+pub mod addresses;
 pub mod bootstrap;
 pub mod built_in;
 pub mod call;
 pub mod certificates;
 pub mod disruption;
 pub mod endpoints;
+pub mod flows;
 pub mod garbage;
 pub mod graph;
 pub mod kinds;
 pub mod local;
 pub mod namespaces;
+pub mod policies;
 pub mod quota;
 pub mod roles;
 pub mod runner;

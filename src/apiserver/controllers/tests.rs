@@ -31,7 +31,7 @@ impl Drop for Parent {
 
 impl Parent {
     async fn new() -> Self {
-        let server = ApiServer::build(Options::new(store::Store::memory())).await;
+        let server = ApiServer::build(Options { own_service: true, full: true, ..Options::new(store::Store::memory()) }).await;
         let shutdown = CancellationToken::new();
         let pki = Arc::new(Pki::ephemeral(&[], Timestamp::now()).expect("keys"));
         tokio::spawn(run_local(server.clone(), built_in(Some(&pki)), shutdown.clone()));
@@ -265,4 +265,85 @@ async fn endpoints_made_by_hand_are_mirrored() {
     parent.wait(slices, "followed", |all| of_far(all).first().is_some_and(|s| s["endpoints"][0]["addresses"][0] == "192.0.2.8")).await;
     parent.send("DELETE", &format!("{CORE}/endpoints/far"), &Value::Null).await;
     parent.wait(slices, "went", |all| of_far(all).is_empty()).await;
+}
+
+#[tokio::test]
+async fn policies_are_checked_against_the_kinds_they_match() {
+    let parent = Parent::new().await;
+    let all = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    let policy = |name: &str, validation: Value| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+            "spec": {
+                "matchConstraints": {"resourceRules": [{"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments"]}]},
+                "validations": [validation],
+            },
+        })
+    };
+    parent.post(all, policy("fine", json!({"expression": "object.spec.replicas > 1"}))).await;
+    let fine = parent.wait(&format!("{all}/fine"), "was checked", |p| p["status"]["typeChecking"].is_object()).await;
+    assert_eq!(fine["status"]["typeChecking"], json!({}));
+    let confused = json!({"expression": "object.spec.replicas > '1'", "messageExpression": "'got ' + object.spec.replicas"});
+    parent.post(all, policy("confused", confused)).await;
+    let confused = parent.wait(&format!("{all}/confused"), "was checked", |p| p["status"]["typeChecking"].is_object()).await;
+    assert_eq!(
+        confused["status"]["typeChecking"]["expressionWarnings"],
+        json!([
+            {"fieldRef": "spec.validations[0].expression", "warning": "apps/v1, Kind=Deployment: compilation failed: ERROR: <input>:1:22: found no matching overload for '_>_' applied to '(int, string)'\n | object.spec.replicas > '1'\n | .....................^\n"},
+            {"fieldRef": "spec.validations[0].messageExpression", "warning": "apps/v1, Kind=Deployment: compilation failed: ERROR: <input>:1:8: found no matching overload for '_+_' applied to '(string, int)'\n | 'got ' + object.spec.replicas\n | .......^\n"},
+        ])
+    );
+}
+
+#[tokio::test]
+async fn service_addresses_are_objects() {
+    let parent = Parent::new().await;
+    let addresses = "/apis/networking.k8s.io/v1/ipaddresses";
+    parent.wait(&format!("{addresses}/10.96.0.1"), "was made", |ip| text(ip, &["spec", "parentRef", "name"]) == "kubernetes").await;
+    parent.wait("/apis/networking.k8s.io/v1/servicecidrs/kubernetes", "was ready", |range| range["status"]["conditions"][0]["status"] == "True").await;
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"clusterIP": "10.96.7.7", "ports": [{"port": 80}]}});
+    parent.post(&format!("{CORE}/services"), service).await;
+    let one = format!("{addresses}/10.96.7.7");
+    parent.wait(&one, "was made", |ip| ip["kind"] == "IPAddress").await;
+    parent.send("DELETE", &one, &Value::Null).await;
+    parent.wait(&one, "came back", |ip| ip["kind"] == "IPAddress").await;
+    parent.send("DELETE", &format!("{CORE}/services/s"), &Value::Null).await;
+    parent.wait(&one, "went", |ip| ip["code"] == 404).await;
+    // A range in use stays until another one holds its addresses.
+    parent.send("DELETE", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes", &Value::Null).await;
+    parent.wait("/apis/networking.k8s.io/v1/servicecidrs/kubernetes", "was held", |range| range["status"]["conditions"][0]["reason"] == "Terminating").await;
+}
+
+#[tokio::test]
+async fn requests_are_told_their_flow() {
+    let parent = Parent::new().await;
+    parent.server.secure(None, Vec::new()).await;
+    let root = "/apis/flowcontrol.apiserver.k8s.io/v1";
+    let uid = |object: &Value| text(object, &["metadata", "uid"]).to_owned();
+    let level = json!({
+        "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "PriorityLevelConfiguration", "metadata": {"name": "mine"},
+        "spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}},
+    });
+    let schema = json!({
+        "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema", "metadata": {"name": "mine"},
+        "spec": {"matchingPrecedence": 1000, "priorityLevelConfiguration": {"name": "mine"}, "rules": [{
+            "subjects": [{"kind": "User", "user": {"name": "noxu"}}], "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]}]},
+    });
+    let schema = parent.post(&format!("{root}/flowschemas"), schema).await;
+    parent.wait(&format!("{root}/flowschemas/mine"), "was dangling", |s| s["status"]["conditions"][0]["status"] == "True").await;
+    let level = parent.post(&format!("{root}/prioritylevelconfigurations"), level).await;
+    parent.wait(&format!("{root}/flowschemas/mine"), "was joined", |s| s["status"]["conditions"][0]["status"] == "False").await;
+    let default = parent.send("GET", &format!("{root}/flowschemas/global-default"), &Value::Null).await.1;
+    let global = parent.send("GET", &format!("{root}/prioritylevelconfigurations/global-default"), &Value::Null).await.1;
+    for (user, schema, level) in [("noxu", &schema, &level), ("other", &default, &global)] {
+        let who = Identity { user: user.to_owned(), groups: vec!["system:authenticated".to_owned()], ..Identity::default() };
+        let request = Request::builder().uri("/version").body(Full::new(bytes::Bytes::new())).expect("a request");
+        let response = parent.server.request(who, request).await;
+        let header = |name: &str| response.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+        assert_eq!(header("x-kubernetes-pf-flowschema-uid"), uid(schema), "{user}");
+        assert_eq!(header("x-kubernetes-pf-prioritylevel-uid"), uid(level), "{user}");
+    }
+    // What a server may not be without comes back.
+    parent.send("DELETE", &format!("{root}/flowschemas/catch-all"), &Value::Null).await;
+    parent.wait(&format!("{root}/flowschemas/catch-all"), "came back", |s| s["kind"] == "FlowSchema").await;
 }

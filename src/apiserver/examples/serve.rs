@@ -31,6 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         service_range: services::Range::default(),
         service_accounts: true,
         own_service: true,
+        full: true,
         shutdown: shutdown.clone(),
         ..Options::new(store)
     };

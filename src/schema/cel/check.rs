@@ -1,7 +1,10 @@
 //! Static check of an expression against a schema: undefined fields, unknown functions, operand types, and the most it can cost.
 
 use super::ast::{Expr, Literal, Loop, Node};
+use crate::shape::{Node as Place, Scalar};
 use crate::structural::{Additional, Schema, Type};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Largest request in bytes; bounds what no limit in the schema bounds.
 const MAX_REQUEST: u64 = 3 * 1024 * 1024;
@@ -24,6 +27,10 @@ pub(crate) enum Ty<'s> {
     Map(Box<Typed<'s>>),
     /// An object with declared fields; true = it has apiVersion, kind and metadata of its own.
     Object(&'s Schema, bool),
+    /// An object of a built-in type.
+    Built(Place<'s>),
+    /// An object with these fields and no other.
+    Fields(Arc<BTreeMap<String, Typed<'s>>>),
     Optional(Box<Typed<'s>>),
     /// Quantity, IP, URL, …
     Library(&'static str),
@@ -109,6 +116,26 @@ pub(crate) fn of_schema(s: &Schema, resource: bool) -> Typed<'_> {
     }
 }
 
+/// The type that a place in a shape gives.
+pub(crate) fn of_place(at: Place<'_>) -> Typed<'_> {
+    let long = |ty| Typed { ty, size: MAX_REQUEST };
+    match (at.scalar(), at.list(), at.map()) {
+        (Some(Scalar::String | Scalar::Quantity), ..) => long(Ty::String),
+        (Some(Scalar::Bytes), ..) => long(Ty::Bytes),
+        (Some(Scalar::Int32 | Scalar::Int64), ..) => typed(Ty::Int),
+        (Some(Scalar::Number), ..) => typed(Ty::Double),
+        (Some(Scalar::Boolean), ..) => typed(Ty::Bool),
+        (Some(Scalar::Time | Scalar::MicroTime), ..) => typed(Ty::Timestamp),
+        (Some(Scalar::IntOrString | Scalar::Untyped), ..) => long(Ty::Dyn),
+        (None, Some(list), _) => long(Ty::List(Box::new(of_place(at.at(list.item))))),
+        (None, None, Some(map)) => match map.element {
+            Some(element) if map.fields.is_empty() => long(Ty::Map(Box::new(of_place(at.at(element))))),
+            _ => typed(Ty::Built(at)),
+        },
+        (None, None, None) => long(Ty::Dyn),
+    }
+}
+
 /// How a type is called in messages.
 fn show(t: &Ty<'_>) -> String {
     match t {
@@ -125,7 +152,7 @@ fn show(t: &Ty<'_>) -> String {
         Ty::Type => "type".into(),
         Ty::List(e) => format!("list({})", show(&e.ty)),
         Ty::Map(e) => format!("map(string, {})", show(&e.ty)),
-        Ty::Object(..) => "object".into(),
+        Ty::Object(..) | Ty::Built(_) | Ty::Fields(_) => "object".into(),
         Ty::Optional(e) => format!("optional_type({})", show(&e.ty)),
         Ty::Library(n) => (*n).into(),
     }
@@ -136,10 +163,11 @@ fn same(a: &Ty<'_>, b: &Ty<'_>) -> bool {
     match (a, b) {
         (Ty::Dyn, _) | (_, Ty::Dyn) => true,
         (Ty::List(x), Ty::List(y)) | (Ty::Map(x), Ty::Map(y)) | (Ty::Optional(x), Ty::Optional(y)) => same(&x.ty, &y.ty),
-        (Ty::Object(..), Ty::Object(..) | Ty::Map(_)) | (Ty::Map(_), Ty::Object(..)) => true,
+        (Ty::Object(..) | Ty::Built(_) | Ty::Fields(_), Ty::Object(..) | Ty::Built(_) | Ty::Fields(_) | Ty::Map(_) | Ty::Null) => true,
+        (Ty::Map(_) | Ty::Null, Ty::Object(..) | Ty::Built(_) | Ty::Fields(_)) => true,
         (Ty::Library(x), Ty::Library(y)) => x == y,
-        (Ty::Null, Ty::Object(..) | Ty::Duration | Ty::Timestamp | Ty::Optional(_)) => true,
-        (Ty::Object(..) | Ty::Duration | Ty::Timestamp | Ty::Optional(_), Ty::Null) => true,
+        (Ty::Null, Ty::Duration | Ty::Timestamp | Ty::Optional(_)) => true,
+        (Ty::Duration | Ty::Timestamp | Ty::Optional(_), Ty::Null) => true,
         _ => std::mem::discriminant(a) == std::mem::discriminant(b) && !matches!((a, b), (Ty::Library(_), _)),
     }
 }
@@ -226,8 +254,8 @@ impl<'s> Scope<'s> {
                     Ty::List(i) if numeric(&k.of.ty) => (**i).clone(),
                     Ty::Map(v) => (**v).clone(),
                     Ty::Dyn => typed(Ty::Dyn),
-                    Ty::Object(s, r) => match &key.node {
-                        Node::Literal(Literal::String(f)) => object_field(s, *r, f).unwrap_or(typed(Ty::Dyn)),
+                    Ty::Object(..) | Ty::Built(_) | Ty::Fields(_) => match &key.node {
+                        Node::Literal(Literal::String(f)) => self.field(e.at, &ty, f).unwrap_or(typed(Ty::Dyn)),
                         _ => return no_overload(e.at, "_[_]", &[&ty, &k.of.ty]),
                     },
                     _ => return no_overload(e.at, "_[_]", &[&ty, &k.of.ty]),
@@ -298,7 +326,7 @@ impl<'s> Scope<'s> {
                     (Ty::List(i), None) => ((**i).clone(), None),
                     (Ty::List(i), Some(_)) => (typed(Ty::Int), Some((**i).clone())),
                     (Ty::Map(v), _) => (Typed { ty: Ty::String, size: MAX_REQUEST / 8 }, Some((**v).clone())),
-                    (Ty::Object(..), _) => (Typed { ty: Ty::String, size: 64 }, Some(typed(Ty::Dyn))),
+                    (Ty::Object(..) | Ty::Built(_) | Ty::Fields(_), _) => (Typed { ty: Ty::String, size: 64 }, Some(typed(Ty::Dyn))),
                     (Ty::Dyn, _) => (typed(Ty::Dyn), Some(typed(Ty::Dyn))),
                     (t, _) => return Err((range.at, format!("expression of type '{}' cannot be range of a comprehension (must be list, map, or dynamic)", show(t)))),
                 };
@@ -358,6 +386,12 @@ impl<'s> Scope<'s> {
             Ty::Dyn => Ok(Typed { ty: Ty::Dyn, size: MAX_REQUEST }),
             Ty::Map(v) => Ok((**v).clone()),
             Ty::Object(s, resource) => object_field(s, *resource, field).ok_or_else(|| (at, format!("undefined field '{field}'"))),
+            Ty::Built(place) => {
+                let raw = super::value::unescape(field);
+                let child = place.child(raw.as_deref().unwrap_or(field));
+                child.map(of_place).ok_or_else(|| (at, format!("undefined field '{field}'")))
+            }
+            Ty::Fields(all) => all.get(field).cloned().ok_or_else(|| (at, format!("undefined field '{field}'"))),
             t => Err((at, format!("type '{}' does not support field selection", show(t)))),
         }
     }
@@ -409,7 +443,7 @@ impl<'s> Scope<'s> {
             }
             ("@in", [x, y]) => match &y.ty {
                 Ty::List(i) if same(&i.ty, &x.ty) => ok(typed(Ty::Bool), y.size),
-                Ty::Map(_) | Ty::Dyn | Ty::Object(..) => ok(typed(Ty::Bool), 1),
+                Ty::Map(_) | Ty::Dyn | Ty::Object(..) | Ty::Built(_) | Ty::Fields(_) => ok(typed(Ty::Bool), 1),
                 _ => no_overload(at, "@in", &[&x.ty, &y.ty]),
             },
             ("!_", [x]) => if matches!(x.ty, Ty::Bool | Ty::Dyn) { ok(typed(Ty::Bool), 1) } else { no_overload(at, "!_", &[&x.ty]) },

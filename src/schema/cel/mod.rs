@@ -9,6 +9,7 @@ mod eval;
 mod format;
 mod functions;
 mod parse;
+mod policy;
 mod semver;
 mod strings;
 mod time;
@@ -16,6 +17,7 @@ mod url;
 mod value;
 
 pub use eval::{EvalError, Variables};
+pub use policy::{Types, metadata};
 pub use value::{Key, Val};
 
 pub(crate) use value::of_json;
