@@ -29,6 +29,7 @@ pub mod input;
 pub mod internal;
 mod jsonpath;
 mod kinds;
+pub mod load;
 mod metrics;
 pub mod mount;
 pub mod object;

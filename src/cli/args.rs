@@ -184,6 +184,11 @@ pub(crate) enum Bench {
         #[arg(long)]
         json: bool,
     },
+    /// Requests to our API server, and to another beside it
+    Api(crate::bench::api::ApiArgs),
+    /// An embedded parent alone, for measuring and testing it from outside
+    #[command(hide = true)]
+    Serve(crate::bench::api::ServeArgs),
 }
 
 /// `500ms`, `30s`, `5m`, `2h`.

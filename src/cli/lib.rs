@@ -43,7 +43,7 @@ pub fn main() -> ExitCode {
         Command::Source(args) => run(None, parts::source(args, filter)),
         Command::Plan(args) => run(None, review::run(args)),
         Command::Template(args) => template::run(&args),
-        Command::Bench(args) => bench::run(&args),
+        Command::Bench(args) => bench::run(args),
         Command::Version => {
             exit::print(&format!("anabranch {}\n", env!("CARGO_PKG_VERSION")));
             Ok(ExitCode::SUCCESS)
