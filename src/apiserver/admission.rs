@@ -58,7 +58,7 @@ pub trait Admission: Send + Sync + 'static {
     }
 }
 
-fn request<'a>(call: &'a Call, operation: Operation, old: Option<&'a Value>, name: &'a str) -> Request<'a> {
+pub(crate) fn request<'a>(call: &'a Call, operation: Operation, old: Option<&'a Value>, name: &'a str) -> Request<'a> {
     Request {
         operation,
         resource: &call.resource,
@@ -72,8 +72,8 @@ fn request<'a>(call: &'a Call, operation: Operation, old: Option<&'a Value>, nam
     }
 }
 
-/// Changes that admission makes. What it allocates is held by `held` until the write is done.
-pub(crate) fn admit(call: &Call, operation: Operation, old: Option<&Value>, object: &mut Value, held: &mut Held) -> Result<(), ApiError> {
+/// Changes that admission makes.
+pub(crate) fn admit(call: &Call, operation: Operation, old: Option<&Value>, object: &mut Value) -> Result<(), ApiError> {
     let name = object::name(object).to_owned();
     let request = request(call, operation, old, &name);
     namespace_exists(&request)?;
@@ -82,7 +82,13 @@ pub(crate) fn admit(call: &Call, operation: Operation, old: Option<&Value>, obje
     for step in &steps {
         step.mutate(&request, object)?;
     }
-    services::allocate(&request, object, held)
+    Ok(())
+}
+
+/// Gives the object what the server gives out. It is held by `held` until the write is done.
+pub(crate) fn allocate(call: &Call, operation: Operation, old: Option<&Value>, object: &mut Value, held: &mut Held) -> Result<(), ApiError> {
+    let name = object::name(object).to_owned();
+    services::allocate(&request(call, operation, old, &name), object, held)
 }
 
 /// Refusals of admission.

@@ -14,6 +14,7 @@ use crate::internal;
 pub(crate) async fn run(core: &Arc<Core>) {
     let who = Identity::master("system:apiserver");
     crate::crd::changed(core);
+    crate::webhooks::changed(core);
     let mut wanted: Vec<(String, Value)> = Vec::new();
     let put = |wanted: &mut Vec<(String, Value)>, group: &str, version: &str, namespace: &str, plural: &str, object: Value| {
         let name = crate::object::name(&object);

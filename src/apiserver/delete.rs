@@ -152,7 +152,14 @@ pub(crate) async fn remove(call: &mut Call, name: &str, ask: &Ask) -> Result<(Do
     let resource = call.resource.clone();
     let key = call.key(name);
     loop {
-        match attempt(call, name, &key, ask)? {
+        let mut pinned = None;
+        if crate::webhooks::concern(call, Operation::Delete) {
+            let entry = core.store.latest(&resource.table, &key).ok_or_else(|| call.not_found(name))?;
+            let old = crate::kinds::to_route(&resource, object::decode(&entry.value));
+            crate::webhooks::validate(call, Operation::Delete, Some(&old), &Value::Null).await?;
+            pinned = Some(entry.revision);
+        }
+        match attempt(call, name, &key, ask, pinned)? {
             None => {}
             Some(Step::Dry(value, gone)) => return Ok((Doc::Value(value), gone)),
             Some(Step::Same(entry)) => {
@@ -174,11 +181,15 @@ pub(crate) async fn remove(call: &mut Call, name: &str, ask: &Ask) -> Result<(Do
     }
 }
 
-fn attempt(call: &mut Call, name: &str, key: &str, ask: &Ask) -> Result<Option<Step>, ApiError> {
+/// One turn; nothing when the object changed under our hands, or is not at the revision that others agreed to.
+fn attempt(call: &mut Call, name: &str, key: &str, ask: &Ask, pinned: Option<u64>) -> Result<Option<Step>, ApiError> {
     let core = call.core.clone();
     let resource = call.resource.clone();
     let _lock = core.lock(&resource.table, key);
     let entry = core.store.latest(&resource.table, key).ok_or_else(|| call.not_found(name))?;
+    if pinned.is_some_and(|revision| revision != entry.revision) {
+        return Ok(None);
+    }
     let old = object::decode(&entry.value);
     let refuse = |what: &str, wanted: &str, found: &str| {
         let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");

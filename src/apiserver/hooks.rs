@@ -17,6 +17,7 @@ pub(crate) fn written(core: &Arc<Core>, resource: &Resource, old: Option<&Arc<En
                 crate::services::released(core, &object::decode(&old.value), Some(&object::decode(&new.value)));
             }
         }
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations" | "validatingwebhookconfigurations") => crate::webhooks::changed(core),
         (crate::flowcontrol::GROUP, _) => crate::flowcontrol::changed(core),
         ("rbac.authorization.k8s.io", _) => crate::guard::changed(core, resource, Some(&object::decode(&new.value)), &new.key),
         _ => {}
@@ -28,6 +29,7 @@ pub(crate) fn removed(core: &Arc<Core>, resource: &Resource, old: &Arc<Entry>, l
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("apiextensions.k8s.io", "customresourcedefinitions") => crate::crd::changed(core),
         ("", "services") => crate::services::released(core, &object::decode(&old.value), None),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations" | "validatingwebhookconfigurations") => crate::webhooks::changed(core),
         (crate::flowcontrol::GROUP, _) => crate::flowcontrol::changed(core),
         ("rbac.authorization.k8s.io", _) => crate::guard::changed(core, resource, None, &last.key),
         _ => {}

@@ -34,6 +34,7 @@ mod metrics;
 pub mod mount;
 pub mod object;
 mod openapi;
+mod outbound;
 pub mod patch;
 pub mod path;
 mod paths;
@@ -56,6 +57,7 @@ mod swagger;
 mod table;
 mod update;
 mod watch;
+mod webhooks;
 mod wire;
 
 #[cfg(test)]

@@ -176,7 +176,7 @@ fn one_of(rule: &Value, field: &str, wanted: &str) -> bool {
     list(rule, &[field]).iter().filter_map(Value::as_str).any(|v| v == "*" || v == wanted)
 }
 
-fn rule_fits(request: &Request<'_>, rule: &Value) -> bool {
+pub(crate) fn rule_fits(request: &Request<'_>, rule: &Value) -> bool {
     let operation = operation(request.operation);
     let (resource, sub) = (request.resource.plural.as_str(), request.subresource);
     let names = list(rule, &["resourceNames"]);
@@ -196,7 +196,7 @@ fn rule_fits(request: &Request<'_>, rule: &Value) -> bool {
         }
 }
 
-fn selected(selector: Option<&Value>, labels: Option<&Value>) -> bool {
+pub(crate) fn selected(selector: Option<&Value>, labels: Option<&Value>) -> bool {
     let Some(selector) = selector.filter(|s| s.as_object().is_some_and(|m| !m.is_empty())) else { return true };
     Labels::parse(&selector_text(selector)).is_ok_and(|wanted| wanted.matches(|key| labels.and_then(|l| l.get(key)).and_then(Value::as_str)))
 }
@@ -218,7 +218,7 @@ fn matches(request: &Request<'_>, constraints: &Value, object: &Value, rules_nee
     fits(object) || request.old.is_some_and(fits)
 }
 
-fn namespace_of(request: &Request<'_>, object: &Value) -> Value {
+pub(crate) fn namespace_of(request: &Request<'_>, object: &Value) -> Value {
     if request.resource.is("", "namespaces") {
         return object.clone();
     }
@@ -234,13 +234,13 @@ fn operation(operation: Operation) -> &'static str {
 }
 
 /// What expressions see.
-struct Scope {
+pub(crate) struct Scope {
     fixed: Map<String, Value>,
     variables: Map<String, Value>,
 }
 
 impl Scope {
-    fn new(request: &Request<'_>, params: &Value, object: &Value) -> Self {
+    pub(crate) fn new(request: &Request<'_>, params: &Value, object: &Value) -> Self {
         let resource: &Resource = request.resource;
         let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
         let plural = json!({"group": resource.group, "version": resource.version, "resource": resource.plural});
@@ -271,7 +271,7 @@ impl Scope {
     }
 
     /// Works out the policy's variables and says whether its conditions hold.
-    fn prepare(&mut self, policy: &Value) -> Result<bool, String> {
+    pub(crate) fn prepare(&mut self, policy: &Value) -> Result<bool, String> {
         for condition in list(policy, &["spec", "matchConditions"]) {
             let source = text(condition, &["expression"]);
             match self.eval(source) {

@@ -253,12 +253,15 @@ pub(crate) async fn insert_once(call: &mut Call, mut object: Value, applied: boo
     kinds::prepare_create(&resource, &mut object);
     // Allocations are given back when the write does not happen.
     let mut held = crate::services::Held::default();
-    crate::admission::admit(call, Operation::Create, None, &mut object, &mut held)?;
+    crate::admission::admit(call, Operation::Create, None, &mut object)?;
+    crate::webhooks::mutate(call, Operation::Create, None, &mut object).await?;
+    crate::admission::allocate(call, Operation::Create, None, &mut object, &mut held)?;
     let faults = kinds::validate_create(&resource, &object);
     if !faults.is_empty() {
         return Err(call.invalid(&name, &faults));
     }
     crate::admission::validate(call, Operation::Create, None, &object)?;
+    crate::webhooks::validate(call, Operation::Create, None, &object).await?;
     call.warnings.extend(kinds::warnings(&resource, &object));
     let stored = kinds::to_storage(&resource, object);
     if dry_run {

@@ -64,7 +64,15 @@ pub(crate) async fn change(call: &mut Call, name: &str, change: Change<'_>) -> R
     let resource = call.resource.clone();
     let key = call.key(name);
     loop {
-        match attempt(call, name, &key, change)? {
+        let step = if crate::webhooks::concern(call, Operation::Update) {
+            attempt_with_webhooks(call, name, &key, change).await?
+        } else {
+            let _lock = core.lock(&resource.table, &key);
+            let seen = begin(call, name, &key, change)?;
+            let judged = judge(call, name, seen)?;
+            write(call, name, &key, judged)?
+        };
+        match step {
             None => {}
             Some(Step::Dry(value)) => return Ok(Doc::Value(value)),
             Some(Step::Same(entry)) => {
@@ -102,12 +110,40 @@ pub(crate) async fn settled(core: &crate::core::Core, entry: &Arc<Entry>) -> boo
     false
 }
 
-/// One turn of the cycle; nothing when the object changed under our hands.
-fn attempt(call: &mut Call, name: &str, key: &str, change: Change<'_>) -> Result<Option<Step>, ApiError> {
+/// A turn of the cycle in which others are asked: no lock is held, the write states what it saw.
+async fn attempt_with_webhooks(call: &mut Call, name: &str, key: &str, change: Change<'_>) -> Result<Option<Step>, ApiError> {
+    let mut seen = begin(call, name, key, change)?;
+    crate::webhooks::mutate(call, Operation::Update, Some(&seen.old), &mut seen.new).await?;
+    let judged = judge(call, name, seen)?;
+    crate::webhooks::validate(call, Operation::Update, Some(&judged.seen.old), &judged.seen.new).await?;
+    write(call, name, key, judged)
+}
+
+/// An object and what it is to become.
+struct Seen {
+    entry: Arc<Entry>,
+    stored: Value,
+    old: Value,
+    new: Value,
+    warned: usize,
+}
+
+/// A change that may be written.
+struct Judged {
+    seen: Seen,
+    held: crate::services::Held,
+}
+
+fn side(call: &Call) -> &str {
+    // A write of the scale is a write of the specification.
+    if call.info.subresource == "scale" { "" } else { &call.info.subresource }
+}
+
+/// Reads and changes the object.
+fn begin(call: &mut Call, name: &str, key: &str, change: Change<'_>) -> Result<Seen, ApiError> {
     let core = call.core.clone();
     let resource = call.resource.clone();
     let warned = call.warnings.len();
-    let _lock = core.lock(&resource.table, key);
     let entry = core.store.latest(&resource.table, key).ok_or_else(|| call.not_found(name))?;
     let stored = object::decode(&entry.value);
     let old = kinds::to_route(&resource, stored.clone());
@@ -118,20 +154,32 @@ fn attempt(call: &mut Call, name: &str, key: &str, change: Change<'_>) -> Result
     if let Fields::Track(manager) = &fields {
         kinds::track(&resource, Some(&old), &mut new, manager, &subresource, core.now());
     }
-    // A write of the scale is a write of the specification.
-    let side = if subresource == "scale" { "" } else { subresource.as_str() };
-    kinds::prepare_update(&resource, side, &old, &mut new);
-    own_side(side, &old, &mut new);
+    kinds::prepare_update(&resource, side(call), &old, &mut new);
+    own_side(side(call), &old, &mut new);
     crate::rest::prune_empty(object::metadata(&mut new));
+    crate::admission::admit(call, Operation::Update, Some(&old), &mut new)?;
+    Ok(Seen { entry, stored, old, new, warned })
+}
+
+/// Refuses what may not be.
+fn judge(call: &mut Call, name: &str, mut seen: Seen) -> Result<Judged, ApiError> {
     let mut held = crate::services::Held::default();
-    crate::admission::admit(call, Operation::Update, Some(&old), &mut new, &mut held)?;
-    let mut faults = finalizer_faults(&old, &new);
-    faults.extend(kinds::validate_update(&resource, side, &old, &new));
+    crate::admission::allocate(call, Operation::Update, Some(&seen.old), &mut seen.new, &mut held)?;
+    let mut faults = finalizer_faults(&seen.old, &seen.new);
+    faults.extend(kinds::validate_update(&call.resource, side(call), &seen.old, &seen.new));
     if !faults.is_empty() {
         return Err(call.invalid(name, &faults));
     }
-    crate::admission::validate(call, Operation::Update, Some(&old), &new)?;
-    call.warnings.extend(kinds::warnings(&resource, &new));
+    crate::admission::validate(call, Operation::Update, Some(&seen.old), &seen.new)?;
+    call.warnings.extend(kinds::warnings(&call.resource, &seen.new));
+    Ok(Judged { seen, held })
+}
+
+/// Writes; nothing when the object changed under our hands.
+fn write(call: &mut Call, name: &str, key: &str, judged: Judged) -> Result<Option<Step>, ApiError> {
+    let Judged { seen: Seen { entry, stored, old, new, warned }, mut held } = judged;
+    let core = call.core.clone();
+    let resource = call.resource.clone();
     if same(&old, &new) {
         return Ok(Some(Step::Same(entry)));
     }
