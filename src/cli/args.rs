@@ -173,22 +173,43 @@ pub(crate) struct BenchArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
     /// Scheduling cycles over a model fleet, in process
-    Schedule {
-        /// Number of clusters (can be repeated)
-        #[arg(long, default_values_t = [10, 100, 1000, 10000], value_delimiter = ',', value_name = "N")]
-        clusters: Vec<usize>,
-        /// Cycles for each figure
-        #[arg(long, default_value_t = 200, value_name = "N")]
-        cycles: usize,
-        /// One JSON object a row
-        #[arg(long)]
-        json: bool,
-    },
+    Schedule(ScheduleBench),
+    /// From a push to every branch and every child, with a whole fleet in this process
+    Path(PathBench),
     /// Requests to our API server, and to another beside it
     Api(crate::bench::api::ApiArgs),
     /// An embedded parent alone, for measuring and testing it from outside
     #[command(hide = true)]
     Serve(crate::bench::api::ServeArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ScheduleBench {
+    /// Number of clusters (can be repeated)
+    #[arg(long, default_values_t = [10, 100, 1000, 10000], value_delimiter = ',', value_name = "N")]
+    pub(crate) clusters: Vec<usize>,
+    /// Cycles for each figure
+    #[arg(long, default_value_t = 200, value_name = "N")]
+    pub(crate) cycles: usize,
+    /// One JSON object a row
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PathBench {
+    /// Number of clusters (can be repeated)
+    #[arg(long, default_values_t = [10, 100, 1000], value_delimiter = ',', value_name = "N")]
+    pub(crate) clusters: Vec<usize>,
+    /// Changes for each figure
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub(crate) rounds: usize,
+    /// Where repositories and the parent's store go; a temporary folder when left out
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// One JSON object a row
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `500ms`, `30s`, `5m`, `2h`.

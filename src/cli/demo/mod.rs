@@ -1,6 +1,6 @@
 //! `anabranch demo`: parent, three child clusters and two repositories on this machine, and what happens between them.
 
-mod repositories;
+pub(crate) mod repositories;
 mod watch;
 
 pub(crate) use watch::table;
@@ -137,8 +137,8 @@ async fn start_child(child: &Child, parent: &Server, dir: &Path, git: &git::Git,
     Ok(())
 }
 
-/// Makes the GitSource and the GitTarget of the demo.
-async fn tell_repositories(parent: &Server, dir: &Path) -> Result<()> {
+/// Makes the GitSource and the GitTarget of the repositories in `dir`.
+pub(crate) async fn tell_repositories(parent: &Server, dir: &Path) -> Result<()> {
     let url = |name: &str| format!("file://{}", dir.join(name).display());
     let dynamic = cluster::Dynamic::new(parent.admin());
     let how = cluster::dynamic::ApplyAs { manager: "anabranch-demo", force: true, dry_run: false };

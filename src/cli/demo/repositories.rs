@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use git::{Access, Content, Draft, Git, ObjectId, RefOutcome, RefUpdate, Selector, Signature, Url, Written};
+use git::{Access, Content, Draft, Git, ObjectId, RefOutcome, RefUpdate, Remote, Selector, Signature, Url, Written};
 use include_dir::{Dir, include_dir};
 
 /// The examples as they were when the program was built.
@@ -13,18 +13,7 @@ static EXAMPLES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../examples
 
 /// Makes what is missing; true when the source was made.
 pub(super) async fn prepare(git: &Git, dir: &Path, examples: Option<&Path>) -> Result<bool> {
-    let mut remotes = Vec::new();
-    for name in ["source.git", "delivery.git"] {
-        let path = dir.join(name);
-        let url: Url = format!("file://{}", path.display()).parse().with_context(|| format!("name the repository {}", path.display()))?;
-        if !path.exists() {
-            std::fs::create_dir_all(&path).with_context(|| format!("make the folder {}", path.display()))?;
-        }
-        let remote = git.remote(&url, &Access::anonymous()).await?;
-        remote.init().await.with_context(|| format!("make the repository {}", path.display()))?;
-        remotes.push(remote);
-    }
-    let source = &remotes[0];
+    let source = make(git, dir).await?;
     if source.resolve(&Selector::Branch("main".to_owned())).await.is_ok() {
         return Ok(false);
     }
@@ -32,23 +21,39 @@ pub(super) async fn prepare(git: &Git, dir: &Path, examples: Option<&Path>) -> R
         Some(path) => read(path)?,
         None => embedded(&EXAMPLES),
     };
-    let now = k8s_openapi::jiff::Timestamp::now().as_second();
-    let who = Signature { name: "Anabranch demo".to_owned(), email: "demo@anabranch.invalid".to_owned(), seconds: now, offset: 0 };
-    let draft = Draft {
-        parent: None,
-        files,
-        ours: Arc::new(|_| true),
-        message: Arc::new(|_| "Begin with the examples\n".to_owned()),
-        author: who.clone(),
-        committer: who,
-    };
+    commit(&source, None, files, "Begin with the examples").await?;
+    Ok(true)
+}
+
+/// Makes the two repositories where they are missing, and returns the source.
+pub(crate) async fn make(git: &Git, dir: &Path) -> Result<Remote> {
+    let mut source = None;
+    for name in ["delivery.git", "source.git"] {
+        let path = dir.join(name);
+        let url: Url = format!("file://{}", path.display()).parse().with_context(|| format!("name the repository {}", path.display()))?;
+        if !path.exists() {
+            std::fs::create_dir_all(&path).with_context(|| format!("make the folder {}", path.display()))?;
+        }
+        let remote = git.remote(&url, &Access::anonymous()).await?;
+        remote.init().await.with_context(|| format!("make the repository {}", path.display()))?;
+        source = Some(remote);
+    }
+    source.context("there is a source")
+}
+
+/// Commits these files, and no others, to the branch `main`, and pushes it.
+pub(crate) async fn commit(source: &Remote, parent: Option<ObjectId>, files: BTreeMap<String, Content>, message: &str) -> Result<ObjectId> {
+    let seconds = k8s_openapi::jiff::Timestamp::now().as_second();
+    let who = Signature { name: "Anabranch demo".to_owned(), email: "demo@anabranch.invalid".to_owned(), seconds, offset: 0 };
+    let text = format!("{message}\n");
+    let draft = Draft { parent, files, ours: Arc::new(|_| true), message: Arc::new(move |_| text.clone()), author: who.clone(), committer: who };
     let written = source.write(vec![draft]).await?.into_iter().next().context("one draft has one answer")??;
-    let Written::Commit { id, objects, .. } = written else { bail!("the examples are empty") };
+    let Written::Commit { id, objects, .. } = written else { bail!("commit to the source repository: nothing changes") };
     let name = "refs/heads/main".to_owned();
-    let update = RefUpdate { name: name.clone(), old: ObjectId::ZERO, new: id, objects };
+    let update = RefUpdate { name: name.clone(), old: parent.unwrap_or(ObjectId::ZERO), new: id, objects };
     match source.push(vec![update]).await?.remove(&name) {
-        Some(RefOutcome::Done) => Ok(true),
-        other => bail!("push the examples into the source repository: {other:?}"),
+        Some(RefOutcome::Done) => Ok(id),
+        other => bail!("push into the source repository: {other:?}"),
     }
 }
 

@@ -1,12 +1,10 @@
-//! `anabranch bench`: figures as tables, or as one JSON object a row.
-
-pub(crate) mod api;
+//! `anabranch bench schedule`: scheduling cycles over a model fleet.
 
 use std::process::ExitCode;
 
 use scheduler::bench::{Strategy, burst, cycles};
 
-use crate::args::{Bench, BenchArgs};
+use crate::args::ScheduleBench;
 use crate::demo::table;
 use crate::exit::print;
 
@@ -14,20 +12,13 @@ use crate::exit::print;
 const BURST: (usize, usize) = (10_000, 1_000);
 
 /// Measures and prints.
-pub(crate) fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
-    match args.what {
-        Bench::Schedule { clusters, cycles, json } => schedule(&clusters, cycles, json),
-        Bench::Api(args) => crate::run(None, api::run(args)),
-        Bench::Serve(args) => crate::run(None, api::serve(args)),
-    }
-}
-
-fn schedule(clusters: &[usize], count: usize, json: bool) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &ScheduleBench) -> anyhow::Result<ExitCode> {
+    let ScheduleBench { clusters, cycles: count, json } = args;
     let mut rows = vec![["STRATEGY", "CLUSTERS", "CYCLES", "P50 MS", "P99 MS", "PER SECOND", "MIB"].map(str::to_owned)];
     for clusters in clusters {
         for strategy in Strategy::ALL {
-            let row = cycles(strategy, *clusters, count);
-            if json {
+            let row = cycles(strategy, *clusters, *count);
+            if *json {
                 print(&format!("{}\n", serde_json::to_string(&row)?));
                 continue;
             }
@@ -42,7 +33,7 @@ fn schedule(clusters: &[usize], count: usize, json: bool) -> anyhow::Result<Exit
             ]);
         }
     }
-    if json {
+    if *json {
         print(&format!("{}\n", serde_json::to_string(&burst(BURST.0, BURST.1))?));
     } else {
         print(&table(&rows));
