@@ -1,4 +1,9 @@
 //! The one test binary: every test file is declared here (`tidy` checks it).
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail loudly")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests fail loudly, and say what they skip")]
 
+mod bench;
+mod deploy;
+mod e2e;
+mod exposition;
+mod kube;
 mod tidy;

@@ -43,10 +43,12 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Join a child cluster and keep it in sync
     Agent(AgentArgs),
+    /// Run the hub against a parent: tunnels, the way into children, the shadow API
+    Hub(HubArgs),
     /// Run the scheduler against a parent
     Scheduler(PartArgs),
     /// Run the controllers against a parent
-    Controllers(PartArgs),
+    Controllers(ControllersArgs),
     /// Run the source controller against a parent
     Source(PartArgs),
     /// Show what a change of the repository would change in which clusters; exit code 2 when something does
@@ -152,9 +154,52 @@ pub(crate) struct PartArgs {
     /// Run without leader election
     #[arg(long)]
     pub(crate) no_leader_election: bool,
-    /// Address for the hub's API (hub)
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ControllersArgs {
+    #[command(flatten)]
+    pub(crate) part: PartArgs,
+    /// Make the token with which clusters ask to join (Secret kube-system/bootstrap-token-anabra), unless it is there
+    #[arg(long)]
+    pub(crate) bootstrap_token: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct HubArgs {
+    /// Kubeconfig of the parent; the Pod's ServiceAccount when left out
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Address of the API for the parent's API server
     #[arg(long, default_value = "0.0.0.0:8443", value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
+    /// Address for the other replicas; this replica is alone when left out
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) peer_listen: Option<SocketAddr>,
+    /// Where the other replicas reach this one, `host:port`; the bound address when left out
+    #[arg(long, env = "ANABRANCH_PEER_ADDRESS", default_value = "", hide_default_value = true, value_name = "HOST:PORT")]
+    pub(crate) peer_address: String,
+    /// Serving certificate, PEM; self-signed when left out, and then trusted through the APIServices
+    #[arg(long, requires = "tls_key", value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Private key of the serving certificate, PEM
+    #[arg(long, requires = "tls_cert", value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// CA of the serving certificate, PEM, to be written into the APIServices
+    #[arg(long, requires = "tls_cert", value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Further name or address in the self-signed certificate (can be repeated)
+    #[arg(long = "tls-name", value_name = "NAME")]
+    pub(crate) tls_names: Vec<String>,
+    /// Name of the Service in the APIServices
+    #[arg(long, default_value = "clusternet-hub", value_name = "NAME")]
+    pub(crate) service: String,
+    /// Address for health and metrics
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    pub(crate) admin: SocketAddr,
+    /// Where Git mirrors are kept
+    #[arg(long, default_value = "anabranch-data", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -163,12 +163,14 @@ fn fixtures() -> Vec<Value> {
     all
 }
 
+/// Marks bootstrap tokens of our making.
+const TOKEN_LABEL: &str = "gitops.anabranch.io/bootstrap-token";
+
 /// The bootstrap token of a parent: the one it has, or a new one.
 pub async fn bootstrap_token(client: &Client) -> Result<BootstrapToken> {
     use k8s_openapi::api::core::v1::Secret;
     let secrets: kube::Api<Secret> = kube::Api::namespaced(client.clone(), "kube-system");
-    let label = "gitops.anabranch.io/bootstrap-token";
-    let params = kube::api::ListParams::default().labels(label);
+    let params = kube::api::ListParams::default().labels(TOKEN_LABEL);
     for secret in secrets.list(&params).await.context("list bootstrap tokens")?.items {
         let data = secret.data.unwrap_or_default();
         let text = |key: &str| data.get(key).map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned());
@@ -177,16 +179,44 @@ pub async fn bootstrap_token(client: &Client) -> Result<BootstrapToken> {
         }
     }
     let (id, secret) = (random(6), random(16));
-    let made: Secret = serde_json::from_value(json!({
+    secrets.create(&kube::api::PostParams::default(), &token_secret(&id, &secret)?).await.context("create a bootstrap token")?;
+    Ok(BootstrapToken(format!("{id}.{secret}")))
+}
+
+fn token_secret(id: &str, secret: &str) -> Result<k8s_openapi::api::core::v1::Secret> {
+    Ok(serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
-        "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system", "labels": {label: "true"}},
+        "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system", "labels": {TOKEN_LABEL: "true"}},
         "stringData": {
             "token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
             "auth-extra-groups": api::known::secret::BOOTSTRAP_GROUP, "description": "lets clusters ask to join",
         },
-    }))?;
-    secrets.create(&kube::api::PostParams::default(), &made).await.context("create a bootstrap token")?;
-    Ok(BootstrapToken(format!("{id}.{secret}")))
+    }))?)
+}
+
+/// Id of the token of an installed parent: fixed, so that the right to it can be given by name.
+const TOKEN_ID: &str = "anabra";
+
+/// Sees to it that an installed parent has a bootstrap token; tried until it is there.
+pub(crate) async fn ensure_bootstrap_token(client: &Client) {
+    use k8s_openapi::api::core::v1::Secret;
+    let secrets: kube::Api<Secret> = kube::Api::namespaced(client.clone(), "kube-system");
+    let Ok(wanted) = token_secret(TOKEN_ID, &random(16)) else { return };
+    let mut wait = std::time::Duration::from_millis(500);
+    loop {
+        let made = match secrets.get_opt(&format!("bootstrap-token-{TOKEN_ID}")).await {
+            Ok(Some(_)) => return,
+            Ok(None) => secrets.create(&kube::api::PostParams::default(), &wanted).await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        match made {
+            Ok(()) => return,
+            Err(error) if cluster::trouble(&error) == cluster::Trouble::AlreadyExists => return,
+            Err(error) => tracing::warn!(error = cluster::error::message(&error), "cannot make the bootstrap token yet"),
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(std::time::Duration::from_secs(30));
+    }
 }
 
 /// Lower-case letters and digits by chance.
@@ -260,8 +290,9 @@ pub fn start_parts(parent: &Server, options: PartOptions, tasks: &Tasks) -> Part
 }
 
 /// The agent's engine at work for the hub.
-struct Pushing {
-    git: git::Git,
+pub(crate) struct Pushing {
+    /// The repositories of this process.
+    pub(crate) git: git::Git,
 }
 
 impl hub::push::Pusher for Pushing {

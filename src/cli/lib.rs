@@ -10,6 +10,7 @@ mod config;
 mod demo;
 pub mod embedded;
 mod exit;
+mod hub;
 mod log;
 mod parts;
 mod review;
@@ -38,6 +39,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => run(args.threads, demo::run(args)),
         Command::Up(args) => run(None, up::run(args, filter)),
         Command::Agent(args) => run(args.threads, agent::run(args, filter)),
+        Command::Hub(args) => run(None, hub::run(args, filter)),
         Command::Scheduler(args) => run(None, parts::scheduler(args, filter)),
         Command::Controllers(args) => run(None, parts::controllers(args, filter)),
         Command::Source(args) => run(None, parts::source(args, filter)),

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use engine::{CancellationToken, Tasks};
 use kube::Client;
 
-use crate::args::PartArgs;
+use crate::args::{ControllersArgs, PartArgs};
 use crate::exit::say;
 
 /// An API server as its kubeconfig describes it.
@@ -96,7 +96,7 @@ async fn part(args: &PartArgs, filter: Option<admin::LogFilter>, metrics: &engin
 }
 
 /// Who this process is in leader elections.
-fn identity() -> String {
+pub(crate) fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}_{:016x}", host.trim(), rand::random::<u64>())
 }
@@ -128,13 +128,17 @@ pub(crate) async fn scheduler(args: PartArgs, filter: Option<admin::LogFilter>) 
 }
 
 /// Runs the controllers.
-pub(crate) async fn controllers(args: PartArgs, filter: Option<admin::LogFilter>) -> Result<ExitCode> {
+pub(crate) async fn controllers(args: ControllersArgs, filter: Option<admin::LogFilter>) -> Result<ExitCode> {
     let mut options = controllers::Options::standard();
-    options.git = Some(git(&args));
-    let part = part(&args, filter, &options.metrics).await?;
+    options.git = Some(git(&args.part));
+    let part = part(&args.part, filter, &options.metrics).await?;
     let (client, shutdown, tasks) = (part.client.clone(), part.shutdown.clone(), part.tasks.clone());
+    if args.bootstrap_token {
+        let client = client.clone();
+        tasks.spawn_until_stopped("bootstrap token", async move { crate::embedded::ensure_bootstrap_token(&client).await });
+    }
     let run = async {
-        elected(&args, &part, api::known::component::CONTROLLER_MANAGER, |term| controllers::run(client.clone(), options.clone(), term)).await;
+        elected(&args.part, &part, api::known::component::CONTROLLER_MANAGER, |term| controllers::run(client.clone(), options.clone(), term)).await;
         Ok::<(), std::convert::Infallible>(())
     };
     finish(run, &shutdown, &tasks).await

@@ -179,8 +179,9 @@ struct ListMeta {
 #[derive(Deserialize)]
 struct List<T> {
     metadata: ListMeta,
-    #[serde(default = "Vec::new")]
-    items: Vec<T>,
+    /// Go writes an empty list of metadata as `null`.
+    #[serde(default = "Option::default")]
+    items: Option<Vec<T>>,
 }
 
 /// First and longest wait after a failure.
@@ -205,7 +206,7 @@ async fn list<T: Item>(client: &Client, target: &Target) -> Result<(Vec<T>, Stri
     loop {
         let path = target.query(&[("limit", PAGE), ("continue", &next)]);
         let page: List<T> = client.request(target.request(&path, true)?).await?;
-        items.extend(page.items);
+        items.extend(page.items.unwrap_or_default());
         next = page.metadata.next;
         if next.is_empty() {
             return Ok((items, page.metadata.resource_version));
@@ -358,6 +359,13 @@ mod tests {
     fn a_target_asks_for_what_it_names() {
         let target = Target::of::<k8s_openapi::api::core::v1::ConfigMap>("a").labels("x in (1,2)");
         assert_eq!(target.query(&[("limit", "5"), ("continue", "")]), "/api/v1/namespaces/a/configmaps?labelSelector=x%20in%20%281%2C2%29&limit=5");
+    }
+
+    #[test]
+    fn an_empty_list_of_metadata_is_null_on_a_real_server() {
+        let text = r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"510"},"items":null}"#;
+        let list: List<Object> = serde_json::from_str(text).expect("a list");
+        assert!(list.items.unwrap_or_default().is_empty());
     }
 
     #[test]

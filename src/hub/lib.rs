@@ -7,6 +7,7 @@
 pub mod locate;
 pub mod proxy;
 pub mod push;
+pub mod serving;
 pub mod sessions;
 pub mod shadow;
 pub mod sockets;
@@ -36,6 +37,8 @@ pub struct Options {
     pub reserved_namespace: String,
     /// Applies in children that are to be pushed to; without one the hub only leads into them.
     pub pusher: Option<Arc<dyn push::Pusher>>,
+    /// Metrics.
+    pub metrics: engine::Registry,
 }
 
 impl Default for Options {
@@ -43,6 +46,7 @@ impl Default for Options {
         Options {
             reserved_namespace: api::known::namespace::RESERVED.to_owned(),
             pusher: None,
+            metrics: engine::Registry::new(),
         }
     }
 }
@@ -54,6 +58,7 @@ pub struct Hub {
     pub(crate) shadow: Shadow,
     client: kube::Client,
     clusters: Cache<ManagedCluster>,
+    metrics: engine::Registry,
     tasks: Tasks,
 }
 
@@ -80,14 +85,29 @@ impl Hub {
         let resources = shadow.resources().clone();
         definitions.on_change(move |_| resources.expire());
         definitions.follow("definitions", client.clone(), Target::of::<CustomResourceDefinition>(""), &tasks);
-        let proxy = Proxy::new(Sessions::default(), clusters.clone(), secrets, tasks.clone());
-        let hub = Hub { proxy, shadow, client: client.clone(), clusters: clusters.clone(), tasks: tasks.clone() };
+        let proxy = Proxy::new(Sessions::counted(options.metrics.clone()), clusters.clone(), secrets, tasks.clone());
+        let hub = Hub { proxy, shadow, client: client.clone(), clusters: clusters.clone(), metrics: options.metrics, tasks: tasks.clone() };
         if let Some(pusher) = options.pusher {
             push::start(&hub, pusher);
         }
         // Last, so that nobody misses the first list.
         clusters.follow("managed clusters", client, Target::of::<ManagedCluster>(""), &tasks);
         hub
+    }
+
+    /// Id of the cluster that has this id or name.
+    pub(crate) fn cluster_id(&self, wanted: &str) -> Option<String> {
+        locate::find(&self.clusters, wanted).map(|cluster| cluster.spec.cluster_id.clone())
+    }
+
+    /// Its metrics.
+    pub fn metrics(&self) -> &engine::Registry {
+        &self.metrics
+    }
+
+    /// Whether the parent's clusters are known.
+    pub fn ready(&self) -> bool {
+        self.clusters.is_synced()
     }
 
     /// The proxy into children.

@@ -227,7 +227,7 @@ fn tls_config(ca: &[u8], certificate: Option<&Certificate>) -> Result<rustls::Cl
 }
 
 /// Removes the headers that belong to one connection (RFC 9110 section 7.6.1); an upgrade keeps its two.
-fn hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
+pub(crate) fn hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
     for name in ["keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding", "proxy-connection"] {
         headers.remove(HeaderName::from_static(name));
     }
@@ -237,7 +237,7 @@ fn hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
     }
 }
 
-async fn join(client: hyper::upgrade::OnUpgrade, server: hyper::upgrade::OnUpgrade) {
+pub(crate) async fn join(client: hyper::upgrade::OnUpgrade, server: hyper::upgrade::OnUpgrade) {
     let (Ok(client), Ok(server)) = tokio::join!(client, server) else { return };
     // Either end may simply leave.
     let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(server)).await;

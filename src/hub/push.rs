@@ -3,7 +3,7 @@
 //! What a pusher does is not the hub's to know: it is handed in ([`Pusher`]) and is the same engine that agents use. The hub
 //! decides for whom one runs, and makes the way into the child.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::clusters::ManagedCluster;
@@ -23,14 +23,15 @@ pub trait Pusher: Send + Sync {
     fn run(&self, parent: kube::Client, child: kube::Client, cluster: Key, stop: CancellationToken) -> BoxFuture<'static, ()>;
 }
 
-/// Keeps one pusher for each cluster that the parent applies in.
+/// Keeps one pusher for each cluster that the parent applies in and whose tunnel ends here: of several replicas of the hub,
+/// the one that the agent dialled applies.
 pub(crate) fn start(hub: &Hub, pusher: Arc<dyn Pusher>) {
     let running: Arc<Mutex<BTreeMap<Key, CancellationToken>>> = Arc::default();
     let watched = hub.clone();
-    let turn = move |key: &Key, cluster: Option<&Arc<ManagedCluster>>| {
+    let turn = Arc::new(move |key: &Key, cluster: Option<&Arc<ManagedCluster>>| {
         let wanted = cluster.is_some_and(|cluster| {
             let offers = cluster.status.as_ref().is_some_and(|status| status.app_pusher == Some(true));
-            applier(cluster.spec.sync_mode, offers) == Applier::Parent
+            applier(cluster.spec.sync_mode, offers) == Applier::Parent && watched.proxy.sessions().get(&cluster.spec.cluster_id).is_some()
         });
         let mut running = running.lock();
         match (wanted, running.contains_key(key)) {
@@ -50,8 +51,23 @@ pub(crate) fn start(hub: &Hub, pusher: Arc<dyn Pusher>) {
             }
             _ => {}
         }
-    };
-    hub.clusters.on_change(move |change| turn(change.key, change.new));
+    });
+    let on_change = turn.clone();
+    hub.clusters.on_change(move |change| on_change(change.key, change.new));
+    let (clusters, sessions) = (hub.clusters.clone(), hub.proxy.sessions().clone());
+    hub.tasks.spawn_until_stopped("push sessions", async move {
+        let mut changes = sessions.changes();
+        let mut before = BTreeSet::new();
+        while changes.changed().await.is_ok() {
+            let now: BTreeSet<String> = sessions.clusters().into_iter().collect();
+            for id in now.symmetric_difference(&before) {
+                for cluster in clusters.by(crate::locate::BY_ID, id) {
+                    turn(&Key::of(cluster.as_ref()), Some(&cluster));
+                }
+            }
+            before = now;
+        }
+    });
 }
 
 impl Hub {

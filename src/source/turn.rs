@@ -248,8 +248,8 @@ impl Worker {
         }
         let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
         let user = format!("system:serviceaccount:{namespace}:{account}");
-        let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}"), "system:authenticated".to_owned()];
-        cluster::client::impersonating(&self.client, &user, &groups)
+        // The server adds the account's groups itself: whoever may name groups could name any.
+        cluster::client::impersonating(&self.client, &user, &[])
     }
 }
 

@@ -20,7 +20,7 @@ pub mod reviews;
 mod rules;
 pub mod signer;
 mod table;
-mod verifier;
+pub mod verifier;
 
 #[cfg(test)]
 mod tests;

@@ -9,15 +9,17 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
+/// Asks for a client certificate and takes any whose key the client holds.
 #[derive(Debug)]
-pub(crate) struct AskOnly {
+pub struct AskOnly {
     provider: Arc<CryptoProvider>,
     hints: Vec<DistinguishedName>,
 }
 
 impl AskOnly {
     /// `hints` are the encoded subjects of the authorities whose certificates are welcome.
-    pub(crate) fn new(provider: Arc<CryptoProvider>, hints: Vec<Vec<u8>>) -> Self {
+    #[must_use]
+    pub fn new(provider: Arc<CryptoProvider>, hints: Vec<Vec<u8>>) -> Self {
         // DistinguishedName::in_sequence wraps the content; ours is a whole Name already.
         Self { provider, hints: hints.into_iter().map(DistinguishedName::from).collect() }
     }

@@ -1,0 +1,144 @@
+//! What the tests with processes share: processes that end with their value, ports, waiting, Git, objects from files.
+
+use std::future::Future;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Longest wait for anything: machines under load are slow, and a fault is told at once by whoever waits.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A process that is killed when the value goes; its output is kept in a file.
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts one; its output goes to `FOLDER/NAME.log`.
+    pub fn start(name: &str, program: &Path, folder: &Path, arguments: &[String]) -> Process {
+        let log = folder.join(format!("{name}.log"));
+        let out = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        let child = Command::new(program)
+            .args(arguments)
+            .env_remove("KUBECONFIG")
+            .env("ANABRANCH_LOG", "info,kube=warn")
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().unwrap())
+            .stderr(out)
+            .spawn()
+            .unwrap_or_else(|error| panic!("start {}: {error}", program.display()));
+        Process { name: name.to_owned(), child, log }
+    }
+
+    /// What it has said.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Lines that tell of a missing right.
+    pub fn refusals(&self) -> Vec<String> {
+        let denied = |line: &&str| line.contains("is forbidden") || line.contains("Forbidden");
+        self.said().lines().filter(denied).map(|line| format!("{}: {line}", self.name)).collect()
+    }
+
+    /// Kills it at once, as a crash would.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let said = self.said();
+            let lines: Vec<&str> = said.lines().collect();
+            let tail = lines[lines.len().saturating_sub(25)..].join("\n");
+            let _ = writeln!(std::io::stderr(), "--- {} ---\n{tail}", self.name);
+        }
+    }
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// Asks until there is an answer.
+pub async fn until<T, F, Fut>(what: &str, ask: F) -> T
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Option<T>>,
+{
+    let started = Instant::now();
+    loop {
+        // An answer that does not come counts as none.
+        if let Ok(Some(answer)) = tokio::time::timeout(Duration::from_secs(20), ask()).await {
+            return answer;
+        }
+        assert!(started.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Runs git without any configuration of the machine.
+pub fn git(folder: &Path, arguments: &[&str]) -> String {
+    let run = Command::new("git")
+        .args(arguments)
+        .current_dir(folder)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_SYSTEM", "/dev/null")
+        .envs([("GIT_AUTHOR_NAME", "t"), ("GIT_AUTHOR_EMAIL", "t@example.org"), ("GIT_COMMITTER_NAME", "t"), ("GIT_COMMITTER_EMAIL", "t@example.org")])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&run.stderr));
+    String::from_utf8_lossy(&run.stdout).trim().to_owned()
+}
+
+/// Every document of a YAML file.
+pub fn documents(path: &Path) -> Vec<Value> {
+    use serde::Deserialize as _;
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("read {}: {error}", path.display()));
+    serde_yaml::Deserializer::from_str(&text).map(|one| Value::deserialize(one).unwrap()).filter(|one| !one.is_null()).collect()
+}
+
+/// Applies objects one after the other; what a definition makes possible is waited for.
+pub async fn apply_all(admin: &kube::Client, objects: &[Value]) {
+    let dynamic = cluster::Dynamic::new(admin.clone());
+    let discovery = cluster::Discovery::new(admin.clone());
+    let how = cluster::dynamic::ApplyAs { manager: "test", force: true, dry_run: false };
+    for object in objects {
+        let (api_version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+        let fault = std::cell::RefCell::new(String::new());
+        let what = format!("{kind} {} can be applied", object["metadata"]["name"]);
+        let tries = std::cell::Cell::new(0);
+        until(&what, || async {
+            tries.set(tries.get() + 1);
+            assert!(tries.get() < 200, "{what}: {}", fault.borrow());
+            let resource = match discovery.resolve(api_version, kind).await {
+                Ok(resource) => resource,
+                Err(error) => {
+                    discovery.expire();
+                    *fault.borrow_mut() = cluster::error::chain(&error);
+                    return None;
+                }
+            };
+            match dynamic.apply(&resource, object, how).await {
+                Ok(_) => Some(()),
+                Err(error) => {
+                    *fault.borrow_mut() = cluster::error::message(&error);
+                    None
+                }
+            }
+        })
+        .await;
+    }
+}
