@@ -94,3 +94,32 @@ fn every_pod_is_confined() {
         assert_ne!(binding["roleRef"]["name"], "cluster-admin", "{binding}");
     }
 }
+
+/// Every metric that an alert or a panel names is one that the parts write.
+#[test]
+fn alerts_and_panels_name_metrics_that_exist() {
+    let mut sources = String::new();
+    let mut found = BTreeMap::new();
+    files(&root().join("src"), &root(), &mut found);
+    for (name, bytes) in found {
+        if name.ends_with(".rs") {
+            sources.push_str(&String::from_utf8_lossy(&bytes));
+        }
+    }
+    let rules = &documents(&root().join("deploy/monitoring/rules.yaml"))[0];
+    let board: Value = serde_json::from_slice(&std::fs::read(root().join("deploy/monitoring/dashboard.json")).unwrap()).unwrap();
+    let mut expressions: Vec<&str> = rules["groups"][0]["rules"].as_array().unwrap().iter().map(|rule| rule["expr"].as_str().unwrap()).collect();
+    for panel in board["panels"].as_array().unwrap() {
+        expressions.extend(panel["targets"].as_array().unwrap().iter().map(|target| target["expr"].as_str().unwrap()));
+    }
+    assert!(expressions.len() > 15);
+    for expression in expressions {
+        let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for word in words.filter(|word| word.starts_with("anabranch_") || word.starts_with("clusternet_") || word.starts_with("process_")) {
+            let name = word.trim_end_matches("_bucket").trim_end_matches("_count_").to_owned();
+            let bare = name.trim_start_matches("anabranch_").to_owned();
+            let known = [&name, &bare].iter().any(|name| sources.contains(&format!("\"{name}\"")));
+            assert!(known, "{word} in `{expression}` is written nowhere");
+        }
+    }
+}

@@ -49,7 +49,8 @@ pub(crate) struct Shared {
 /// When the options cannot work. Everything else is tried again.
 pub async fn run(child: Client, options: Options, shutdown: CancellationToken) -> Result<(), Error> {
     options.check().map_err(Error::Options)?;
-    let shared = Shared { child, options: Arc::new(options), clock: RealClock::shared(), metrics: Registry::new() };
+    let metrics = options.metrics.clone();
+    let shared = Shared { child, options: Arc::new(options), clock: RealClock::shared(), metrics };
     session::ensure_namespace(&shared, &shutdown).await;
     let lease = &shared.options.lease;
     let election = LeaseOptions {

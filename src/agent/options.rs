@@ -157,6 +157,8 @@ pub struct Options {
     pub child_url: String,
     /// Address ranges when they cannot be found out: Services, Pods.
     pub cidrs: (String, String),
+    /// Metrics.
+    pub metrics: engine::Registry,
 }
 
 impl Options {
@@ -185,6 +187,7 @@ impl Options {
             tunnel: None,
             child_url: String::new(),
             cidrs: (String::new(), String::new()),
+            metrics: engine::Registry::new(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{CancellationToken, RealClock, Registry, Tasks};
+use engine::{CancellationToken, RealClock, Tasks};
 use kube::Client;
 
 use crate::session::Session;
@@ -13,7 +13,8 @@ use crate::{Options, Shared, sync};
 /// It acts only while the cluster's mode says that the parent applies, so that there are never two writers. Of the options only
 /// `limits` and `poll_every` matter here.
 pub async fn push(parent: Client, child: Client, namespace: &str, cluster_name: &str, options: Options, stop: CancellationToken) {
-    let shared = Shared { child, options: Arc::new(options), clock: RealClock::shared(), metrics: Registry::new() };
+    let metrics = options.metrics.clone();
+    let shared = Shared { child, options: Arc::new(options), clock: RealClock::shared(), metrics };
     let session = Arc::new(Session::of_parent(shared, parent, namespace, cluster_name));
     let tasks = Tasks::new(&stop);
     sync::start(&session, &tasks);

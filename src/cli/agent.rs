@@ -35,6 +35,8 @@ pub(crate) async fn run(args: AgentArgs, filter: Option<admin::LogFilter>) -> Re
     options.child_url.clone_from(&child.url);
     options.tunnel = Some(Arc::new(agent::HubTunnel::to_url(&child.url)));
     let door = admin::Door::default();
+    let metrics = options.metrics.clone();
+    door.metrics(move || metrics.render());
     open_door(door, args.admin, filter, &tasks).await?;
     let run = agent::run(child.client, options, tasks.token().clone());
     finish(run, &shutdown, &tasks).await

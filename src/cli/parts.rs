@@ -43,11 +43,28 @@ pub(crate) async fn open_door(door: admin::Door, address: SocketAddr, filter: Op
     if let Some(filter) = filter {
         door.log_filter(filter);
     }
+    door.metrics(process_metrics());
     let token = tasks.token().clone();
     let (bound, serve) = door.open(address, async move { token.cancelled().await }).await?;
     say(&format!("health and metrics at http://{bound}"));
     tasks.spawn("admin", serve);
     Ok(())
+}
+
+/// What every process says of itself, under the names that Prometheus' own clients use.
+fn process_metrics() -> impl Fn() -> String + Send + Sync + 'static {
+    let registry = engine::Registry::new();
+    let began = jiff::Timestamp::now().as_second();
+    move || {
+        registry.gauge("process_start_time_seconds", &[], began);
+        // Pages of four KiB, as on every machine that this runs on; elsewhere the line is simply missing.
+        let resident = std::fs::read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse::<i64>().ok());
+        if let Some(pages) = resident {
+            registry.gauge("process_resident_memory_bytes", &[], pages * 4096);
+        }
+        registry.gauge("anabranch_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+        registry.render()
+    }
 }
 
 /// Runs a part until it ends or the process is told to stop.

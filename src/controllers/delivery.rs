@@ -231,6 +231,8 @@ impl Writer {
         state.note(changed, gone, everything);
         let began = self.context.clock.monotonic();
         let next = self.turn(key, &target, &mut state).await;
+        let faulty = i64::try_from(state.faults.len()).unwrap_or(i64::MAX);
+        self.context.metrics.gauge("delivery_faulty_branches", &[("target", &key.to_string())], faulty);
         self.context.metrics.observe("delivery_turn_seconds", &[], self.context.clock.monotonic().saturating_sub(began));
         next
     }

@@ -11,14 +11,63 @@ use parking_lot::RwLock;
 /// Label names and values; values must come from closed sets.
 pub type Labels<'a> = &'a [(&'static str, &'a str)];
 
-/// Upper bounds of the buckets of every duration histogram, in seconds.
+/// Upper bounds of the buckets of our duration histograms, in seconds.
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
-#[derive(Default)]
+/// Upper bounds for a name. The histograms that Clusternet has keep its bounds, so that dashboards stay true.
+fn bounds(name: &str) -> Vec<f64> {
+    let doubling = |start: f64, factor: f64, count: i32| (0..count).map(|n| start * factor.powi(n)).collect();
+    match name {
+        "clusternet_socket_connections_duration_seconds" => doubling(60.0, 4.0, 8),
+        "clusternet_scheduler_framework_extension_point_duration_seconds" => doubling(0.0001, 2.0, 12),
+        "clusternet_scheduler_plugin_execution_duration_seconds" => doubling(0.00001, 1.5, 20),
+        name if name.starts_with("clusternet_") => doubling(0.001, 2.0, 15),
+        _ => BUCKETS.to_vec(),
+    }
+}
+
 struct Histogram {
-    buckets: [AtomicU64; BUCKETS.len()],
+    bounds: Vec<f64>,
+    buckets: Vec<AtomicU64>,
     count: AtomicU64,
     micros: AtomicU64,
+}
+
+impl Histogram {
+    fn of(name: &str) -> Self {
+        let bounds = bounds(name);
+        Self { buckets: bounds.iter().map(|_| AtomicU64::new(0)).collect(), bounds, count: AtomicU64::new(0), micros: AtomicU64::new(0) }
+    }
+}
+
+/// The name that the world sees: ours carry the product's name, Clusternet's are its own.
+fn shown(name: &str) -> String {
+    if ["clusternet_", "anabranch_", "process_"].iter().any(|prefix| name.starts_with(prefix)) { name.to_owned() } else { format!("anabranch_{name}") }
+}
+
+/// What a family says, for people. Names that are not in the table say it themselves.
+fn help(name: &str) -> String {
+    let known = match name {
+        "turns_total" => "Turns of controllers by how they ended.",
+        "turn_seconds" => "How long turns of controllers take.",
+        "delivery_turn_seconds" => "How long it takes to write the branches that changed.",
+        "delivery_pushes_total" => "Pushes to delivery repositories by result.",
+        "delivery_faulty_branches" => "Branches that could not be written at the last look, by GitTarget.",
+        "source_turn_seconds" => "How long it takes to bring a revision of a repository into the parent.",
+        "objects_applied_total" => "Objects written into the child by what was done.",
+        "apply_faults_total" => "Objects that the child refused, by reason.",
+        "branch_errors_total" => "Failed looks at the cluster's branch.",
+        "events_dropped_total" => "Events that were not written because too many waited.",
+        "clusternet_socket_connections_count" => "Open tunnels of agents.",
+        "clusternet_socket_connections_duration_seconds" => "How long tunnels were open.",
+        "clusternet_scheduler_schedule_attempts_total" => "Attempts to schedule Subscriptions by result and profile.",
+        "clusternet_scheduler_e2e_scheduling_duration_seconds" => "Time from the beginning of a scheduling attempt to its written result.",
+        "clusternet_scheduler_scheduling_algorithm_duration_seconds" => "Time of the scheduling algorithm.",
+        "process_start_time_seconds" => "Start of the process in seconds since the epoch.",
+        "process_resident_memory_bytes" => "Resident memory of the process in bytes.",
+        _ => "",
+    };
+    if known.is_empty() { format!("{}.", name.replace('_', " ")) } else { known.to_owned() }
 }
 
 #[derive(Default)]
@@ -75,9 +124,9 @@ impl Registry {
     pub fn observe(&self, name: &'static str, labels: Labels<'_>, took: Duration) {
         let key = (name, key(labels));
         let existing = self.series.read().histograms.get(&key).cloned();
-        let histogram = existing.unwrap_or_else(|| self.series.write().histograms.entry(key).or_default().clone());
+        let histogram = existing.unwrap_or_else(|| self.series.write().histograms.entry(key).or_insert_with(|| Arc::new(Histogram::of(name))).clone());
         let seconds = took.as_secs_f64();
-        for (bound, bucket) in BUCKETS.iter().zip(&histogram.buckets) {
+        for (bound, bucket) in histogram.bounds.iter().zip(&histogram.buckets) {
             if seconds <= *bound {
                 bucket.fetch_add(1, Ordering::Relaxed);
             }
@@ -97,24 +146,26 @@ impl Registry {
         let mut out = String::new();
         let mut last = "";
         let mut head = |out: &mut String, name: &'static str, kind: &str| {
+            let shown = shown(name);
             if last != name {
-                let _ = writeln!(out, "# TYPE {name} {kind}");
+                let _ = writeln!(out, "# HELP {shown} {}\n# TYPE {shown} {kind}", help(name));
                 last = name;
             }
+            shown
         };
         let braces = |labels: &str| if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
         for ((name, labels), value) in &series.counters {
-            head(&mut out, name, "counter");
+            let name = head(&mut out, name, "counter");
             let _ = writeln!(out, "{name}{} {}", braces(labels), value.load(Ordering::Relaxed));
         }
         for ((name, labels), value) in &series.gauges {
-            head(&mut out, name, "gauge");
+            let name = head(&mut out, name, "gauge");
             let _ = writeln!(out, "{name}{} {}", braces(labels), value.load(Ordering::Relaxed));
         }
         for ((name, labels), histogram) in &series.histograms {
-            head(&mut out, name, "histogram");
+            let name = head(&mut out, name, "histogram");
             let comma = if labels.is_empty() { "" } else { "," };
-            for (bound, bucket) in BUCKETS.iter().zip(&histogram.buckets) {
+            for (bound, bucket) in histogram.bounds.iter().zip(&histogram.buckets) {
                 let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {}", bucket.load(Ordering::Relaxed));
             }
             let count = histogram.count.load(Ordering::Relaxed);
@@ -140,8 +191,12 @@ mod tests {
         registry.gauge("depth", &[], 7);
         registry.observe("turn_seconds", &[], Duration::from_millis(3));
         let text = registry.render();
-        assert!(text.contains("turns_total{controller=\"a\\\"b\"} 3"), "{text}");
-        assert!(text.contains("depth 7") && text.contains("turn_seconds_bucket{le=\"0.005\"} 1"), "{text}");
+        assert!(text.contains("anabranch_turns_total{controller=\"a\\\"b\"} 3"), "{text}");
+        assert!(text.contains("anabranch_depth 7") && text.contains("turn_seconds_bucket{le=\"0.005\"} 1"), "{text}");
         assert!(text.contains("turn_seconds_bucket{le=\"0.0025\"} 0"), "{text}");
+        assert!(text.contains("# HELP anabranch_turn_seconds How long"), "{text}");
+        registry.observe("clusternet_socket_connections_duration_seconds", &[], Duration::from_secs(100));
+        let text = registry.render();
+        assert!(text.contains("clusternet_socket_connections_duration_seconds_bucket{le=\"240\"} 1"), "{text}");
     }
 }

@@ -51,7 +51,7 @@ pub(super) struct State {
     read_at: Option<Duration>,
     known: BTreeMap<String, Known>,
     delivered: BTreeSet<String>,
-    faults: BTreeMap<String, BranchFault>,
+    pub(super) faults: BTreeMap<String, BranchFault>,
     width: Option<Width>,
     pushed_at: Option<Duration>,
 }
