@@ -216,13 +216,6 @@ fn settle(core: &Core, crd: &mut Value, others: &[Value]) {
     {
         list.push(json!(storage));
     }
-    if established(crd) && !object::deleting(crd) {
-        let mut finalizers: Vec<String> = object::finalizers(crd).into_iter().map(str::to_owned).collect();
-        if !finalizers.iter().any(|f| f == CLEANUP) {
-            finalizers.push(CLEANUP.to_owned());
-            object::metadata(crd).insert("finalizers".into(), json!(finalizers));
-        }
-    }
 }
 
 fn versions(crd: &Value) -> Vec<&Value> {
@@ -242,25 +235,28 @@ pub(crate) fn before_create(core: &Core, resource: &Resource, mut object: Value)
     object
 }
 
-/// Completes a changed definition. A client may take the finalizer out; it is not put back then.
+/// Completes a changed definition.
 pub(crate) fn before_update(core: &Core, resource: &Resource, old: &Value, mut object: Value) -> Value {
     if is_definition(resource) && !object::deleting(&object) {
         let spec_changed = old.get("spec") != object.get("spec");
         let unsettled = !established(&object) || condition(&object, "NamesAccepted") != "True";
         if spec_changed || unsettled {
             let _order = core.crds.lock.lock();
-            let had: Vec<String> = object::finalizers(&object).into_iter().map(str::to_owned).collect();
             settle(core, &mut object, &all(core));
-            if !had.iter().any(|f| f == CLEANUP) && established(old) {
-                if had.is_empty() {
-                    object::metadata(&mut object).remove("finalizers");
-                } else {
-                    object::metadata(&mut object).insert("finalizers".into(), json!(had));
-                }
-            }
         }
     }
     object
+}
+
+/// A definition whose objects may exist waits for their removal once it is to go, and not before: nobody sees the finalizer earlier.
+pub(crate) fn before_delete(resource: &Resource, object: &mut Value) {
+    if is_definition(resource) && established(object) && !object::deleting(object) {
+        let mut finalizers: Vec<String> = object::finalizers(object).into_iter().map(str::to_owned).collect();
+        if !finalizers.iter().any(|f| f == CLEANUP) {
+            finalizers.push(CLEANUP.to_owned());
+            object::metadata(object).insert("finalizers".into(), json!(finalizers));
+        }
+    }
 }
 
 /// Marks a definition that is being removed.

@@ -208,6 +208,7 @@ fn attempt(call: &mut Call, name: &str, key: &str, ask: &Ask, pinned: Option<u64
     crate::admission::validate(call, Operation::Delete, Some(&old), &old)?;
     let mut new = old.clone();
     let mut waits = mark(&core, &resource, ask, &mut new);
+    crate::crd::before_delete(&resource, &mut new);
     if resource.is("", "namespaces") {
         // A namespace goes when its content is gone: its own finalizers say when.
         let held = object::at(&new, &["spec", "finalizers"]).and_then(Value::as_array).is_some_and(|f| !f.is_empty());

@@ -194,10 +194,19 @@ pub fn check(kind: &KindInfo, object: &Value) -> Result<(), Vec<ShadowFault>> {
 /// # Errors
 /// When the object lacks what makes it one, or its name fits no label.
 pub fn manifest(kind: &KindInfo, object: &Value) -> Result<Value, Vec<ShadowFault>> {
-    check(kind, object)?;
     let mut template = object.clone();
     mark(&mut template);
-    let labels = manifest_labels(&template);
+    wrap(kind, template)
+}
+
+/// The Manifest that wraps a template as it is.
+///
+/// # Errors
+/// When the object lacks what makes it one, or its name fits no label.
+pub fn wrap(kind: &KindInfo, template: Value) -> Result<Value, Vec<ShadowFault>> {
+    check(kind, &template)?;
+    let object = &template;
+    let labels = manifest_labels(object);
     Ok(json!({
         "apiVersion": "apps.clusternet.io/v1alpha1",
         "kind": "Manifest",

@@ -202,7 +202,8 @@ impl<'a> Decoder<'a> {
                 Presence::NullPointer => Some(given.unwrap_or(Value::Null)),
                 Presence::DropEmpty => given.filter(|v| !is_empty(v)),
                 Presence::DropZero => given.filter(|v| !v.is_null() && *v != zero(node.at(f.ty))),
-                Presence::Always => Some(given.unwrap_or_else(|| zero(node.at(f.ty)))),
+                // The store's encoding knows no empty list or map, so that a server answers null for one that was sent.
+                Presence::Always => Some(given.filter(|v| !is_hollow(v)).unwrap_or_else(|| zero(node.at(f.ty)))),
             };
             if let Some(w) = written {
                 out.insert(name.to_string(), w);
@@ -279,6 +280,10 @@ fn instant(t: &str, digits: u8) -> Result<String, DecodeError> {
         return Ok(ts.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     }
     Ok(format!("{}.{:06}Z", ts.strftime("%Y-%m-%dT%H:%M:%S"), ts.subsec_nanosecond() / 1000))
+}
+
+fn is_hollow(v: &Value) -> bool {
+    v.as_array().is_some_and(Vec::is_empty) || v.as_object().is_some_and(Map::is_empty)
 }
 
 fn is_empty(v: &Value) -> bool {

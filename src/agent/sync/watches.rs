@@ -25,6 +25,8 @@ pub(super) struct Live {
     pub(super) status: Value,
     /// `spec.replicas`, where there is one.
     pub(super) replicas: Option<i64>,
+    /// The server's version of it.
+    version: u64,
 }
 
 /// A kind that is watched.
@@ -71,9 +73,13 @@ impl Watches {
         self.live.lock().iter().map(|(identity, live)| (identity.clone(), live.id.clone())).collect()
     }
 
-    /// Takes in an object that was read or written just now, before its watch shows it.
+    /// Takes in an object that was read or written just now, unless its watch has shown something newer meanwhile.
     pub(super) fn assume(&self, id: &ObjectRef, live: &Value) {
-        self.live.lock().insert(Identity::of(id), reduce(id, live));
+        let now = reduce(id, live);
+        let mut all = self.live.lock();
+        if all.get(&Identity::of(id)).is_none_or(|known| known.version <= now.version) {
+            all.insert(Identity::of(id), now);
+        }
     }
 
     /// Watches the kinds of what is wanted, and no others.
@@ -175,7 +181,12 @@ impl Watches {
 }
 
 fn reduce(id: &ObjectRef, live: &Value) -> Live {
-    Live { id: id.clone(), status: live.get("status").cloned().unwrap_or_default(), replicas: live["spec"]["replicas"].as_i64() }
+    Live {
+        id: id.clone(),
+        status: live.get("status").cloned().unwrap_or_default(),
+        replicas: live["spec"]["replicas"].as_i64(),
+        version: object::resource_version(live).parse().unwrap_or(0),
+    }
 }
 
 /// Where a watch's events go.

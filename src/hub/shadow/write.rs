@@ -246,7 +246,8 @@ impl Call {
 
     fn wrap(&self, object: &Value) -> Result<Value, ApiError> {
         let info = KindInfo { plural: self.kind.plural.clone(), namespaced: self.kind.namespaced };
-        let made = plan::shadow::manifest(&info, object);
+        // Marked already, unless it is what the parent has.
+        let made = plan::shadow::wrap(&info, object.clone());
         made.map_err(|faults| {
             let causes = faults.iter().map(|fault| apiserver::status::Cause {
                 reason: "FieldValueInvalid".into(),

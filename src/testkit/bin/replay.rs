@@ -14,7 +14,7 @@ fn main() -> anyhow::Result<ExitCode> {
         .init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let verdicts = runtime.block_on(testkit::replay::replay(dir.as_ref(), &names, &mut |verdict| {
-        println!("{} {}", if verdict.differences.is_empty() { "ok    " } else { "FAILED" }, verdict.name);
+        println!("{} {}  ({:.1} s)", if verdict.differences.is_empty() { "ok    " } else { "FAILED" }, verdict.name, verdict.took.as_secs_f64());
         for difference in &verdict.differences {
             println!("         {difference}");
         }

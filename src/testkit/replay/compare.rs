@@ -85,10 +85,14 @@ fn compare_as_recorded(case: &str, expected: &BTreeMap<String, Vec<Value>>, got:
         }
         let none = Vec::new();
         let (want, have) = (expected.get(file).unwrap_or(&none), got.get(file).unwrap_or(&none));
-        if stem == "responses" {
-            responses(file, want, have, &mut found);
-        } else {
-            objects(file, stem, want, have, &mut found);
+        match stem {
+            "responses" => responses(file, want, have, &mut found),
+            "descriptions" => {
+                let children = &file[..file.len() - stem.len()];
+                objects(file, stem, &fresher(children, want, have, expected), have, &mut found);
+                complete(file, have, &mut found);
+            }
+            _ => objects(file, stem, want, have, &mut found),
         }
     }
     found.retain(|difference| !known::justified(case, difference));
@@ -271,6 +275,60 @@ fn statuses(want: &mut Value, have: &mut Value) {
     for (object, list) in [(want, wanted), (have, had)] {
         if !list.is_empty() {
             object["status"]["manifestStatuses"] = Value::Array(list);
+        }
+    }
+}
+
+/// Which object an entry of `manifestStatuses`, or an object itself, is about.
+fn about(object: &Value) -> [String; 4] {
+    let text = |pointers: [&str; 2]| pointers.iter().find_map(|at| object.pointer(at)).and_then(Value::as_str).unwrap_or_default().to_owned();
+    [
+        text(["/apiVersion", "/apiVersion"]),
+        text(["/kind", "/kind"]),
+        text(["/metadata/namespace", "/namespace"]),
+        text(["/metadata/name", "/name"]),
+    ]
+}
+
+/// Recorded Descriptions may show an older status of an object (README of the cases, 2). Where ours is the one that the recorded child
+/// itself has, ours is right.
+fn fresher(prefix: &str, want: &[Value], have: &[Value], recorded: &BTreeMap<String, Vec<Value>>) -> Vec<Value> {
+    let calm = |status: Option<&Value>| {
+        let mut status = status.cloned().unwrap_or_default();
+        if let Some(fields) = status.as_object_mut() {
+            child_status(fields);
+        }
+        status
+    };
+    let mut out = want.to_vec();
+    for description in &mut out {
+        let id = identity(description);
+        let namespace = description.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+        let Some(child) = namespace.strip_prefix("clusternet-").and_then(|name| recorded.get(&format!("{prefix}child-{name}"))) else { continue };
+        let Some(ours) = have.iter().find(|other| identity(other) == id).and_then(|o| o.pointer("/status/manifestStatuses")).and_then(Value::as_array) else { continue };
+        for entry in description.pointer_mut("/status/manifestStatuses").and_then(Value::as_array_mut).into_iter().flatten() {
+            let key = about(entry);
+            let live = child.iter().find(|object| about(object) == key);
+            let Some(own) = ours.iter().find(|other| about(other) == key) else { continue };
+            if live.is_some_and(|live| calm(live.get("status")) == calm(own.get("observedStatus"))) {
+                entry["observedStatus"] = own["observedStatus"].clone();
+            }
+        }
+    }
+    out
+}
+
+/// A Description that succeeded tells of each of its objects, in their order.
+fn complete(file: &str, have: &[Value], found: &mut Vec<Difference>) {
+    for description in have.iter().filter(|one| one.pointer("/status/phase").is_some_and(|phase| phase == "Success")) {
+        let keys = |pointer: &str| -> Vec<[String; 4]> { description.pointer(pointer).and_then(Value::as_array).into_iter().flatten().map(about).collect() };
+        if description["spec"]["deployer"] == "Generic" && keys("/spec/raw") != keys("/status/manifestStatuses") {
+            found.push(Difference {
+                file: file.to_owned(),
+                object: identity(description),
+                path: "status.manifestStatuses".to_owned(),
+                text: "not one entry for each object, in their order".to_owned(),
+            });
         }
     }
 }

@@ -8,10 +8,11 @@ mod run;
 mod stage;
 mod wire;
 
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use futures::StreamExt as _;
 
 use case::Case;
 use compare::Difference;
@@ -23,12 +24,16 @@ pub struct Verdict {
     pub name: String,
     /// What differs; empty when it passed.
     pub differences: Vec<Difference>,
+    /// How long it took, from the first server to the last answer.
+    pub took: Duration,
 }
 
 /// Nothing changes for this long: the step is over.
-const QUIET: Duration = Duration::from_millis(1200);
+const QUIET: Duration = Duration::from_millis(1000);
+/// Cases that are played at a time. A case mostly waits for silence, so more of them than processors go together.
+const AT_ONCE: usize = 4;
 
-/// Replays the cases of a folder (all, or those named) and hands each verdict to `tell`.
+/// Replays the cases of a folder (all, or those named), several at a time, and hands each verdict to `tell` in the order of names.
 pub async fn replay(dir: &Path, names: &[String], tell: &mut dyn FnMut(&Verdict)) -> Result<Vec<Verdict>> {
     let mut found: Vec<String> = std::fs::read_dir(dir)
         .with_context(|| dir.display().to_string())?
@@ -37,20 +42,27 @@ pub async fn replay(dir: &Path, names: &[String], tell: &mut dyn FnMut(&Verdict)
         .filter(|name| names.is_empty() || names.iter().any(|wanted| wanted == name || name.starts_with(&format!("{wanted}-"))))
         .collect();
     found.sort();
+    let mut running = futures::stream::iter(found.into_iter().map(|name| verdict(dir.to_owned(), name))).buffered(AT_ONCE);
     let mut verdicts = Vec::new();
-    for name in found {
-        let verdict = match one(dir, &name).await {
-            Ok(differences) => Verdict { name, differences },
-            Err(error) => {
-                let text = format!("{error:#}");
-                let difference = Difference { file: "case".to_owned(), object: name.clone(), path: String::new(), text };
-                Verdict { name, differences: vec![difference] }
-            }
-        };
+    while let Some(verdict) = running.next().await {
         tell(&verdict);
         verdicts.push(verdict);
     }
     Ok(verdicts)
+}
+
+async fn verdict(dir: PathBuf, name: String) -> Verdict {
+    let start = Instant::now();
+    // A task of its own, so that cases share the processors.
+    let played = tokio::spawn({
+        let name = name.clone();
+        async move { one(&dir, &name).await }
+    });
+    let differences = match played.await.map_err(anyhow::Error::from).and_then(|ended| ended) {
+        Ok(differences) => differences,
+        Err(error) => vec![Difference { file: "case".to_owned(), object: name.clone(), path: String::new(), text: format!("{error:#}") }],
+    };
+    Verdict { name, differences, took: start.elapsed() }
 }
 
 async fn one(dir: &Path, name: &str) -> Result<Vec<Difference>> {

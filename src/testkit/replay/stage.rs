@@ -25,7 +25,7 @@ const CHILDREN: [(&str, SyncMode, [(&str, &str); 3]); 3] = [
 ];
 
 /// How long the agents may take to join.
-const JOIN: Duration = Duration::from_secs(30);
+const JOIN: Duration = Duration::from_secs(120);
 
 /// A running stage.
 pub struct Stage {
@@ -57,7 +57,7 @@ impl Stage {
         options.scheduler.framework = plan::placement::Framework::with_policy(policy);
         embedded::start_parts(&parent, options, &tasks);
         let mut stage = Stage {
-            parent: Server::new(parent.admin()),
+            parent: Server::new(parent.admin(), parent.api.store().clone()),
             children: BTreeMap::new(),
             places: Places { charts: helper.replace("127.0.0.1", "localhost"), predictor: helper, cluster_ids: BTreeMap::new() },
             shutdown,
@@ -79,7 +79,7 @@ impl Stage {
             options.lease = agent::Lease::RELAXED;
             options.tunnel = Some(Arc::new(agent::HubTunnel::to_url(&child.url)));
             embedded::start_agent(&child, options, tasks.token(), &tasks);
-            stage.children.insert(name.to_owned(), Server::new(child.admin()));
+            stage.children.insert(name.to_owned(), Server::new(child.admin(), child.api.store().clone()));
         }
         stage.joined().await?;
         Ok(stage)
@@ -119,6 +119,11 @@ impl Stage {
     /// All children.
     pub fn children(&self) -> &BTreeMap<String, Server> {
         &self.children
+    }
+
+    /// How much was written to each server so far: equal answers mean that nothing was.
+    pub fn revisions(&self) -> Vec<u64> {
+        std::iter::once(&self.parent).chain(self.children.values()).map(Server::revision).collect()
     }
 
     /// What stands for something of this run.

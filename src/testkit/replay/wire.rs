@@ -12,18 +12,19 @@ use serde_json::Value;
 /// One server with what discovery said of it.
 pub struct Server {
     client: kube::Client,
+    store: store::Store,
     kinds: Mutex<BTreeMap<(String, String), (String, bool)>>,
 }
 
 impl Server {
     /// Wraps an administrator's client.
-    pub fn new(client: kube::Client) -> Server {
-        Server { client, kinds: Mutex::default() }
+    pub fn new(client: kube::Client, store: store::Store) -> Server {
+        Server { client, store, kinds: Mutex::default() }
     }
 
-    /// The client.
-    pub fn client(&self) -> &kube::Client {
-        &self.client
+    /// Revision of its store.
+    pub fn revision(&self) -> u64 {
+        self.store.revision()
     }
 
     /// Sends a request; the answer is its code and its JSON, or `{"message": text}`.
