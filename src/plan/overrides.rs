@@ -230,8 +230,10 @@ impl Override {
     }
 
     /// Place in the order of all overrides.
-    fn rank(&self) -> (bool, i32, i128, &str, &str) {
-        (self.scope != Scope::Global, self.priority, self.created, &self.namespace, &self.name)
+    ///
+    /// Creation instants have whole seconds. Within one second a share is the younger: its deployer answered to what was there.
+    fn rank(&self) -> (bool, i32, i128, bool, &str, &str) {
+        (self.scope != Scope::Global, self.priority, self.created, self.generated, &self.namespace, &self.name)
     }
 }
 

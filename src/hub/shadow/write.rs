@@ -169,6 +169,10 @@ impl Call {
         plan::shadow::mark(&mut object);
         object::remove_annotation(&mut object, annotation::FEED_PROTECTION);
         if object::annotation(&object, annotation::SKIP_VALIDATING) == Some("true") {
+            if create && let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                // Nobody else gives it one.
+                meta.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
+            }
             return Ok(object);
         }
         let name = object::name(&object).to_owned();

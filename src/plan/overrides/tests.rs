@@ -161,6 +161,7 @@ fn shares_compete_by_age_at_their_priority() {
         (vec![local("mild", 999, 99, replicas(50))], nanos(50), 3),
         (vec![local("strong", 1000, 1, replicas(50))], nanos(50), 3),
         (vec![local("strong", 1000, 1, replicas(50))], None, 3),
+        (vec![local("strong", 1000, 50, replicas(50))], nanos(50), 3),
         (vec![local("younger", 1000, 99, replicas(50))], nanos(50), 50),
         (vec![global("wide", 1000, 99, replicas(70))], nanos(50), 3),
     ] {

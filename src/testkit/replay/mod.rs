@@ -71,5 +71,5 @@ async fn one(dir: &Path, name: &str) -> Result<Vec<Difference>> {
     let case = Case::read(&folder, stage.places())?;
     let got = run::Run::play(&case, &stage, QUIET).await;
     stage.close().await;
-    Ok(compare::compare(name, &case.expected, &got?, &case.skips()))
+    Ok(compare::compare(name, &case.settings, &case.expected, &got?, &case.skips()))
 }
