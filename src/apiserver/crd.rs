@@ -332,6 +332,19 @@ fn has_defaults(schema: Option<&Value>) -> bool {
     }
 }
 
+/// The printer columns of a version of a definition.
+pub(crate) fn columns(version: &Value) -> Vec<Column> {
+    let column = |c: &Value| Column {
+        name: object::text(c, &["name"]).to_owned(),
+        kind: object::text(c, &["type"]).to_owned(),
+        format: object::text(c, &["format"]).to_owned(),
+        description: object::text(c, &["description"]).to_owned(),
+        priority: c.get("priority").and_then(Value::as_i64).unwrap_or(0),
+        path: object::text(c, &["jsonPath"]).to_owned(),
+    };
+    version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten().map(column).collect()
+}
+
 fn resource(crd: &Arc<Value>, version: &Value, names: &Value, group: &str, storage: &str) -> Resource {
     let owned = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<String>>();
     let name = object::text(version, &["name"]);
@@ -359,14 +372,6 @@ fn resource(crd: &Arc<Value>, version: &Value, names: &Value, group: &str, stora
             });
         }
     }
-    let columns = version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten().map(|c| Column {
-        name: object::text(c, &["name"]).to_owned(),
-        kind: object::text(c, &["type"]).to_owned(),
-        format: object::text(c, &["format"]).to_owned(),
-        description: object::text(c, &["description"]).to_owned(),
-        priority: c.get("priority").and_then(Value::as_i64).unwrap_or(0),
-        path: object::text(c, &["jsonPath"]).to_owned(),
-    });
     let deprecation = (version.get("deprecated") == Some(&json!(true))).then(|| match object::text(version, &["deprecationWarning"]) {
         "" => format!("{group}/{name} {kind} is deprecated"),
         text => text.to_owned(),
@@ -374,7 +379,7 @@ fn resource(crd: &Arc<Value>, version: &Value, names: &Value, group: &str, stora
     let selectable = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
     let custom = Custom {
         definition: object::name(crd).to_owned(),
-        columns: columns.collect(),
+        columns: columns(version),
         selectable: selectable.map(|f| object::text(f, &["jsonPath"]).trim_start_matches('.').to_owned()).collect(),
         scale,
         deprecation,

@@ -54,7 +54,7 @@ pub mod services;
 pub mod status;
 mod subresource;
 mod swagger;
-mod table;
+pub mod table;
 mod update;
 mod watch;
 mod webhooks;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::core::Call;
+use crate::crd::Column;
 use crate::jsonpath;
 use crate::object;
 use crate::printers;
@@ -34,16 +35,16 @@ fn native_columns() -> &'static HashMap<String, Vec<Value>> {
     })
 }
 
-fn columns(resource: &Resource) -> Vec<Value> {
-    if let Some(custom) = &resource.custom {
+fn columns(resource: &Resource, custom: Option<&[Column]>) -> Vec<Value> {
+    if let Some(custom) = custom {
         let name = json!({"name": "Name", "type": "string", "format": "name", "priority": 0,
             "description": "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"});
         let mut all = vec![name];
-        if custom.columns.is_empty() {
+        if custom.is_empty() {
             all.push(json!({"name": "Age", "type": "date", "format": "", "priority": 0,
                 "description": "Custom resource definition column (in JSONPath format): .metadata.creationTimestamp"}));
         }
-        for column in &custom.columns {
+        for column in custom {
             let description = if column.description.is_empty() { format!("Custom resource definition column (in JSONPath format): {}", column.path) } else { column.description.clone() };
             all.push(json!({"name": column.name, "type": column.kind, "format": column.format, "description": description, "priority": column.priority}));
         }
@@ -58,17 +59,17 @@ fn columns(resource: &Resource) -> Vec<Value> {
     })
 }
 
-fn cells(resource: &Resource, item: &Value, count: usize, now: Timestamp) -> Vec<Value> {
-    let Some(custom) = &resource.custom else {
+fn cells(resource: &Resource, custom: Option<&[Column]>, item: &Value, count: usize, now: Timestamp) -> Vec<Value> {
+    let Some(custom) = custom else {
         let mut cells = printers::cells(resource, item, now);
         cells.resize(count, json!(""));
         return cells;
     };
     let mut out = vec![json!(object::name(item))];
-    if custom.columns.is_empty() {
+    if custom.is_empty() {
         out.push(printers::age(item, now));
     }
-    for column in &custom.columns {
+    for column in custom {
         let found = jsonpath::find(item, &column.path);
         out.push(custom_cell(&column.kind, &found, now));
     }
@@ -107,13 +108,32 @@ fn custom_cell(kind: &str, found: &[&Value], now: Timestamp) -> Value {
 /// A table of objects. `headers`: whether it tells its columns.
 pub(crate) fn table(call: &Call, version: &str, metadata: Value, items: Vec<Value>, headers: bool) -> Value {
     let include = call.query.get("includeObject").unwrap_or("Metadata").to_owned();
-    let columns = columns(&call.resource);
-    let now = call.core.now();
+    let custom = call.resource.custom.as_ref().map(|custom| custom.columns.as_slice());
+    filled(&call.resource, custom, version, &include, metadata, items, headers, call.core.now())
+}
+
+/// The Table that a server of a kind would print of objects that are kept elsewhere; `definition` is the version of the definition of a
+/// custom kind. `None` for a kind that nobody knows.
+#[must_use]
+pub fn print(kind: (&str, &str, &str), definition: Option<&Value>, include: &str, metadata: Value, items: Vec<Value>, now: Timestamp) -> Option<Value> {
+    let version = "meta.k8s.io/v1";
+    let (group, of, plural) = kind;
+    let natives = crate::resource::natives();
+    let native = natives.iter().find(|r| r.group == group && r.version == of && r.plural == plural);
+    let columns = definition.map(crate::crd::columns);
+    // A custom kind's columns say everything: any resource stands in for it.
+    let resource = native.or_else(|| natives.first().filter(|_| columns.is_some()))?;
+    Some(filled(resource, columns.as_deref(), version, include, metadata, items, true, now))
+}
+
+#[expect(clippy::too_many_arguments, reason = "what a table is made of, from two callers")]
+fn filled(resource: &Resource, custom: Option<&[Column]>, version: &str, include: &str, metadata: Value, items: Vec<Value>, headers: bool, now: Timestamp) -> Value {
+    let columns = columns(resource, custom);
     let rows: Vec<Value> = items
         .into_iter()
         .map(|item| {
-            let cells = cells(&call.resource, &item, columns.len(), now);
-            row(version, cells, item, &include)
+            let cells = cells(resource, custom, &item, columns.len(), now);
+            row(version, cells, item, include)
         })
         .collect();
     json!({ "apiVersion": version, "kind": "Table", "metadata": metadata, "columnDefinitions": if headers { columns } else { Vec::new() }, "rows": rows })

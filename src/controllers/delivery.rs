@@ -150,6 +150,9 @@ impl Writer {
             let applied = |s: &GitSource| s.status.as_ref().is_some_and(|status| !status.last_applied_revision.is_empty());
             if change.old.is_some() && change.touches(applied) {
                 writer.mark_everything();
+            } else if change.touches(|s| s.status.as_ref().map(|status| status.last_applied_revision.clone())) {
+                // Whatever it changed has been marked; the targets have a newer revision to tell of.
+                writer.queue.add_all(writer.targets.list().iter().map(|t| Key::of(&**t)));
             }
         });
         let writer = self.clone();

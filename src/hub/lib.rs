@@ -62,6 +62,8 @@ pub struct Hub {
     tasks: Tasks,
 }
 
+/// Definitions that come within this time are read together.
+const GATHER: Duration = Duration::from_millis(200);
 /// How long ending tunnels may take on shutdown.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -73,7 +75,7 @@ impl Hub {
         let secrets = Cache::new();
         let deployers = Target::of::<Secret>("").fields(format!("metadata.name={}", credentials::DEPLOYER_SECRET));
         secrets.follow("deployer secrets", client.clone(), deployers, &tasks);
-        let shadow = Shadow::new(client.clone(), &options.reserved_namespace, None);
+        let shadow = Shadow::new(client.clone(), &options.reserved_namespace);
         let definitions: Cache<CustomResourceDefinition> = Cache::builder()
             .keep(|definition: &mut CustomResourceDefinition| {
                 // Only that one changed matters, not what is in it.
@@ -82,8 +84,25 @@ impl Hub {
                 true
             })
             .build();
-        let resources = shadow.resources().clone();
-        definitions.on_change(move |_| resources.expire());
+        let (resources, changed) = (shadow.resources().clone(), Arc::new(tokio::sync::Notify::new()));
+        definitions.on_change({
+            let (resources, changed) = (resources.clone(), changed.clone());
+            move |_| {
+                resources.expire();
+                changed.notify_one();
+            }
+        });
+        // Discovery of the parent asks what was read last: it must be there before anybody asks.
+        tasks.spawn_until_stopped("shadow discovery", async move {
+            loop {
+                if let Err(error) = resources.discovery().await {
+                    tracing::debug!(%error, "cannot read what the parent serves");
+                    changed.notify_one();
+                }
+                changed.notified().await;
+                tokio::time::sleep(GATHER).await;
+            }
+        });
         definitions.follow("definitions", client.clone(), Target::of::<CustomResourceDefinition>(""), &tasks);
         let proxy = Proxy::new(Sessions::counted(options.metrics.clone()), clusters.clone(), secrets, tasks.clone());
         let hub = Hub { proxy, shadow, client: client.clone(), clusters: clusters.clone(), metrics: options.metrics, tasks: tasks.clone() };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use api::Kind;
 use api::clusters::ManagedCluster;
-use api::gitops::{GitTarget, GitTargetSpec};
+use api::gitops::{DeliveryMode, GitSource, GitTarget, GitTargetSpec};
 use api::known::{annotation, label};
 use cluster::{Client, Dynamic, Resource};
 use engine::CancellationToken;
@@ -83,7 +83,11 @@ impl Stage {
     }
 
     async fn target(&self) {
-        let mut target = GitTarget::new("delivery", GitTargetSpec { url: self.repository().display().to_string(), ..GitTargetSpec::default() });
+        self.target_in(DeliveryMode::Commit).await;
+    }
+
+    async fn target_in(&self, mode: DeliveryMode) {
+        let mut target = GitTarget::new("delivery", GitTargetSpec { url: self.repository().display().to_string(), mode, ..GitTargetSpec::default() });
         target.metadata.namespace = Some("fleet".to_owned());
         self.apply(&target.to_object()).await;
     }
@@ -306,5 +310,43 @@ fn read(root: &Path, dir: &Path, out: &mut BTreeMap<String, Arc<plan::source::Pa
             let bytes = std::fs::read(&path).expect("bytes");
             out.insert(name.clone(), Arc::new(plan::source::read(&name, plan::source::Body::Bytes(&bytes))));
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_waits_for_a_person() {
+    let stage = Stage::new().await;
+    let proposed = |path: &str| stage.git(&stage.repository(), &["show", &format!("propose/clusters/harbor:{path}")]);
+    stage.describe("harbor", &[config_map("one")]).await;
+    stage.target_in(DeliveryMode::Propose).await;
+    stage.until("the proposal", async || proposed(PATH).ends_with("one")).await;
+    // Nothing moves the branch of the cluster, and its agent is told of nothing.
+    stage.look_again("1").await;
+    assert_eq!(stage.git(&stage.repository(), &["for-each-ref", "--format=%(refname:short)"]), "propose/clusters/harbor");
+    assert_eq!(stage.told("harbor").await.get(annotation::DELIVERY_COMMIT), None);
+    // Merged: the agent is told.
+    let tip = stage.git(&stage.repository(), &["rev-parse", "propose/clusters/harbor"]);
+    stage.git(&stage.repository(), &["update-ref", "refs/heads/clusters/harbor", &tip]);
+    stage.look_again("2").await;
+    stage.until("the cluster is told", async || stage.told("harbor").await.get(annotation::DELIVERY_COMMIT) == Some(&tip)).await;
+    // The next change is the next proposal, on top of it.
+    stage.describe("harbor", &[config_map("two")]).await;
+    stage.until("the next proposal", async || proposed(PATH).ends_with("two")).await;
+    assert!(stage.shown("harbor", PATH).ends_with("one"));
+    assert_eq!(stage.git(&stage.repository(), &["rev-list", "--count", "clusters/harbor..propose/clusters/harbor"]), "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_tells_the_revision_of_its_sources() {
+    let stage = Stage::new().await;
+    stage.describe("harbor", &[config_map("one")]).await;
+    stage.target().await;
+    let source = json!({"apiVersion": GitSource::API_VERSION, "kind": "GitSource", "metadata": {"name": "shop", "namespace": "fleet"}, "spec": {"url": "https://git.example.org/shop"}});
+    stage.apply(&source).await;
+    // The second revision changes nothing in any branch.
+    for revision in ["main@sha1:aaaa", "main@sha1:bbbb"] {
+        let patch = json!({"status": {"lastAppliedRevision": revision}});
+        stage.dynamic.merge_patch(&resource(&source), "fleet", "shop", "status", &patch, "test").await.expect("patched");
+        stage.until(revision, async || stage.status().await["lastAppliedRevision"] == revision).await;
     }
 }

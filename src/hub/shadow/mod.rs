@@ -40,11 +40,7 @@ struct Inner {
     manifests: cluster::Resource,
     reserved: String,
     resources: Resources,
-    printer: Option<Printer>,
 }
-
-/// Makes a Table of objects of a kind, with the metadata of their list.
-pub type Printer = Arc<dyn Fn(&Shadowed, &[Value], &Value) -> Option<Value> + Send + Sync>;
 
 /// One request with what it is about.
 struct Call {
@@ -57,7 +53,7 @@ struct Call {
 
 impl Shadow {
     /// A shadow API that stores Manifests in the namespace `reserved` of the parent.
-    pub fn new(parent: kube::Client, reserved: &str, printer: Option<Printer>) -> Shadow {
+    pub fn new(parent: kube::Client, reserved: &str) -> Shadow {
         let parent = Dynamic::new(parent);
         let manifests = cluster::Resource {
             group: "apps.clusternet.io".to_owned(),
@@ -67,7 +63,7 @@ impl Shadow {
             namespaced: true,
         };
         let resources = Resources::new(parent.clone());
-        Shadow { inner: Arc::new(Inner { parent, manifests, reserved: reserved.to_owned(), resources, printer }) }
+        Shadow { inner: Arc::new(Inner { parent, manifests, reserved: reserved.to_owned(), resources }) }
     }
 
     /// What is shadowed; follows the CRDs of the parent.

@@ -22,7 +22,7 @@ impl Call {
             return Ok(json_body(StatusCode::OK, &scale(&stored)));
         }
         let shown = self.shown(&stored);
-        if let Some(table) = self.table(std::slice::from_ref(&shown), &json!({}))? {
+        if let Some(table) = self.table(std::slice::from_ref(&shown), &json!({})) {
             return Ok(json_body(StatusCode::OK, &table));
         }
         Ok(json_body(StatusCode::OK, &shown))
@@ -39,7 +39,7 @@ impl Call {
         let stored = inner.parent.call("GET", &path, None, None).await.map_err(passed_on)?;
         let items: Vec<Value> = stored["items"].as_array().into_iter().flatten().map(|item| self.shown(item)).collect();
         let metadata = stored.get("metadata").cloned().unwrap_or_else(|| json!({}));
-        if let Some(table) = self.table(&items, &metadata)? {
+        if let Some(table) = self.table(&items, &metadata) {
             return Ok(json_body(StatusCode::OK, &table));
         }
         let list = json!({"apiVersion": self.kind.api_version(), "kind": self.kind.list_kind, "metadata": metadata, "items": items});
@@ -114,11 +114,14 @@ impl Call {
     }
 
     /// The objects as a Table, when the caller asks for one and the kind has columns.
-    fn table(&self, objects: &[Value], metadata: &Value) -> Result<Option<Value>, ApiError> {
+    fn table(&self, objects: &[Value], metadata: &Value) -> Option<Value> {
         if !self.accept.contains("as=Table") {
-            return Ok(None);
+            return None;
         }
-        Ok(self.shadow.inner.printer.as_ref().and_then(|print| print(&self.kind, objects, metadata)))
+        let kind = (self.kind.group.as_str(), self.kind.version.as_str(), self.kind.plural.as_str());
+        let include = self.query.text("includeObject").unwrap_or("Metadata");
+        let now = k8s_openapi::jiff::Timestamp::now();
+        apiserver::table::print(kind, self.kind.definition.as_deref(), include, metadata.clone(), objects.to_vec(), now)
     }
 }
 

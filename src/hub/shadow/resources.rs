@@ -35,6 +35,10 @@ pub struct Shadowed {
     pub status: bool,
     /// Defined by a CRD, so that patches of it are plain merges.
     pub custom: bool,
+    /// The version of its definition, of a custom kind.
+    pub definition: Option<Arc<Value>>,
+    /// Subresources of a built-in kind as discovery tells them.
+    pub subresources: Vec<Value>,
 }
 
 impl Shadowed {
@@ -125,8 +129,8 @@ impl Resources {
             self.inner.parent.call("GET", &path, None, None).await.map_err(|error| Arc::new(error) as ReadError)
         };
         let crds = get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned()).await?;
-        let custom: Vec<(&str, &str)> = list(&crds, "items")
-            .filter_map(|crd| Some((crd.pointer("/spec/group")?.as_str()?, crd.pointer("/spec/names/plural")?.as_str()?)))
+        let custom: BTreeMap<(&str, &str), &Value> = list(&crds, "items")
+            .filter_map(|crd| Some(((crd.pointer("/spec/group")?.as_str()?, crd.pointer("/spec/names/plural")?.as_str()?), crd)))
             .collect();
         let core = ("".to_owned(), vec!["v1".to_owned()], "v1".to_owned());
         let groups = get("/apis".to_owned()).await?;
@@ -179,14 +183,19 @@ fn list<'a>(document: &'a Value, field: &str) -> impl Iterator<Item = &'a Value>
     document.get(field).and_then(Value::as_array).into_iter().flatten()
 }
 
-fn shadowed(group: &str, version: &str, resource: &Value, all: &[&Value], custom: &[(&str, &str)]) -> Shadowed {
+fn shadowed(group: &str, version: &str, resource: &Value, all: &[&Value], custom: &BTreeMap<(&str, &str), &Value>) -> Shadowed {
     let text = |field: &str| resource.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let texts = |field: &str| list(resource, field).filter_map(|v| v.as_str().map(str::to_owned)).collect::<Vec<_>>();
     let (plural, kind) = (text("name"), text("kind"));
     let has = |sub: &str| all.iter().any(|r| r["name"].as_str() == Some(&format!("{plural}/{sub}")));
     let singular = text("singularName");
+    let crd = custom.get(&(group, plural.as_str()));
+    let definition = crd.and_then(|crd| crd.pointer("/spec/versions")).and_then(Value::as_array).into_iter().flatten();
+    let subresources = all.iter().filter(|r| crd.is_none() && r["name"].as_str().and_then(|name| name.split_once('/')).is_some_and(|(of, _)| of == plural));
     Shadowed {
-        custom: custom.contains(&(group, &plural)),
+        custom: crd.is_some(),
+        definition: definition.into_iter().find(|one| one["name"] == version).map(|one| Arc::new(one.clone())),
+        subresources: subresources.map(|r| (*r).clone()).collect(),
         scale: has("scale"),
         status: has("status"),
         singular: if singular.is_empty() { kind.to_lowercase() } else { singular },
@@ -212,5 +221,16 @@ fn documents(shadowed: &Shadowed) -> Vec<Value> {
     if !shadowed.short_names.is_empty() {
         main["shortNames"] = json!(shadowed.short_names);
     }
-    vec![main]
+    let subresources = shadowed.subresources.iter().map(|sub| {
+        let mut entry = main.clone();
+        for field in ["name", "kind", "namespaced", "verbs"] {
+            entry[field] = sub[field].clone();
+        }
+        if let Some(entry) = entry.as_object_mut() {
+            entry.remove("shortNames");
+        }
+        entry
+    });
+    let subresources: Vec<Value> = subresources.collect();
+    std::iter::once(main).chain(subresources).collect()
 }

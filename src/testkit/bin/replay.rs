@@ -1,11 +1,13 @@
 //! `replay DIR [NAME…]`: replays recorded cases and ends with `N passed, N failed`.
+//! `replay --record DIR NAME…`: writes down what our parts make of own cases.
 
 use std::process::ExitCode;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let mut args = std::env::args().skip(1);
+    let mut args = std::env::args().skip(1).peekable();
+    let record = args.next_if(|arg| arg == "--record").is_some();
     let Some(dir) = args.next() else {
-        anyhow::bail!("usage: replay DIR [NAME…]");
+        anyhow::bail!("usage: replay [--record] DIR [NAME…]");
     };
     let names: Vec<String> = args.collect();
     tracing_subscriber::fmt()
@@ -13,6 +15,12 @@ fn main() -> anyhow::Result<ExitCode> {
         .with_writer(std::io::stderr)
         .init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if record {
+        for name in &names {
+            runtime.block_on(testkit::replay::record(dir.as_ref(), name))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let verdicts = runtime.block_on(testkit::replay::replay(dir.as_ref(), &names, &mut |verdict| {
         println!("{} {}  ({:.1} s)", if verdict.differences.is_empty() { "ok    " } else { "FAILED" }, verdict.name, verdict.took.as_secs_f64());
         for difference in &verdict.differences {

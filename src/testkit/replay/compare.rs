@@ -36,15 +36,15 @@ impl std::fmt::Display for Difference {
 ///
 /// Clusters of equal weight get the odd replica by chance (README of the cases, 3): what fits once two clusters have changed
 /// places in the recorded answers fits.
-pub fn compare(case: &str, settings: &Value, expected: &BTreeMap<String, Vec<Value>>, got: &BTreeMap<String, Vec<Value>>, skip: &[&str]) -> Vec<Difference> {
-    let straight = compare_as_recorded(case, settings, expected, got, skip);
+pub fn compare(case: &known::Case<'_>, expected: &BTreeMap<String, Vec<Value>>, got: &BTreeMap<String, Vec<Value>>, skip: &[&str]) -> Vec<Difference> {
+    let straight = compare_as_recorded(case, expected, got, skip);
     if straight.is_empty() || !divided(expected) {
         return straight;
     }
     let names: Vec<String> = expected.keys().filter_map(|file| file.rsplit('/').next()?.strip_prefix("child-").map(str::to_owned)).collect();
     for (at, one) in names.iter().enumerate() {
         for other in names.iter().skip(at + 1).filter(|other| *other != one) {
-            if compare_as_recorded(case, settings, &swapped(expected, one, other), got, skip).is_empty() {
+            if compare_as_recorded(case, &swapped(expected, one, other), got, skip).is_empty() {
                 return Vec::new();
             }
         }
@@ -74,7 +74,7 @@ fn swapped(expected: &BTreeMap<String, Vec<Value>>, one: &str, other: &str) -> B
         .collect()
 }
 
-fn compare_as_recorded(case: &str, settings: &Value, expected: &BTreeMap<String, Vec<Value>>, got: &BTreeMap<String, Vec<Value>>, skip: &[&str]) -> Vec<Difference> {
+fn compare_as_recorded(case: &known::Case<'_>, expected: &BTreeMap<String, Vec<Value>>, got: &BTreeMap<String, Vec<Value>>, skip: &[&str]) -> Vec<Difference> {
     let mut found = Vec::new();
     let files: std::collections::BTreeSet<&String> = expected.keys().chain(got.keys()).collect();
     for file in files {
@@ -95,8 +95,8 @@ fn compare_as_recorded(case: &str, settings: &Value, expected: &BTreeMap<String,
             _ => objects(file, stem, want, have, &mut found),
         }
     }
-    let defects = known::Defects::of(settings, expected);
-    found.retain(|difference| !defects.explain(difference) && !known::justified(case, difference));
+    let defects = known::Defects::of(case, expected, got);
+    found.retain(|difference| !defects.explain(difference) && !known::justified(case.name, difference));
     found
 }
 
@@ -186,6 +186,10 @@ fn tolerant(stem: &str, object: &Value) -> Value {
         if let Some(annotations) = meta.get_mut("annotations").and_then(Value::as_object_mut) {
             // Server-side apply keeps no copy of the applied object in an annotation.
             annotations.remove("clusternet.io/last-applied-configuration");
+            // The text is for people.
+            if let Some(text) = annotations.get_mut("apps.clusternet.io/feed-protection") {
+                *text = Value::from("<text>");
+            }
             // Our own group's annotations are additions.
             annotations.retain(|key, _| !key.starts_with("gitops.anabranch.io/"));
             let empty = annotations.is_empty();
@@ -426,6 +430,24 @@ fn responses(file: &str, want: &[Value], have: &[Value], found: &mut Vec<Differe
     }
 }
 
+/// An entry of discovery by group and name. Of custom kinds the original loses group and version, and its hash is of its own store.
+fn resource(mut entry: Value) -> (String, Value) {
+    let custom = entry.get("storageVersionHash").is_some() || entry["group"].as_str().is_some_and(|group| group.contains('.') && !group.ends_with(".k8s.io"));
+    let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+    let key = format!("{}/{}", if custom { String::new() } else { text("group") }, text("name"));
+    if let Some(fields) = entry.as_object_mut() {
+        fields.remove("storageVersionHash");
+        if custom {
+            fields.remove("group");
+            fields.remove("version");
+        }
+        if let Some(verbs) = fields.get_mut("verbs").and_then(Value::as_array_mut) {
+            verbs.sort_by_key(ToString::to_string);
+        }
+    }
+    (key, entry)
+}
+
 /// An answer without what is for people (the message of a Status) or empty either way.
 fn quiet(answer: &Value) -> Value {
     let mut answer = answer.clone();
@@ -434,6 +456,11 @@ fn quiet(answer: &Value) -> Value {
     {
         fields.remove("message");
         fields.remove("details");
+    }
+    if answer["kind"] == "APIResourceList"
+        && let Some(Value::Array(resources)) = answer.get_mut("resources").map(Value::take)
+    {
+        answer["resources"] = resources.into_iter().map(resource).collect();
     }
     if let Some(meta) = answer.get_mut("metadata").and_then(Value::as_object_mut)
         && meta.get("continue").is_some_and(|token| token == "")

@@ -65,11 +65,34 @@ async fn verdict(dir: PathBuf, name: String) -> Verdict {
     Verdict { name, differences, took: start.elapsed() }
 }
 
-async fn one(dir: &Path, name: &str) -> Result<Vec<Difference>> {
+/// Plays a case and writes down what came of it as its expected answers: the way to make an own case, which a person then reads.
+pub async fn record(dir: &Path, name: &str) -> Result<()> {
     let folder = dir.join(name);
-    let stage = Stage::open(&folder, &dir.join("_charts")).await?;
-    let case = Case::read(&folder, stage.places())?;
+    let got = play(&folder, &dir.join("_charts")).await?.1;
+    let root = folder.join("expected");
+    if root.exists() {
+        std::fs::remove_dir_all(&root)?;
+    }
+    for (file, objects) in got {
+        let path = root.join(format!("{file}.yaml"));
+        std::fs::create_dir_all(path.parent().unwrap_or(&root))?;
+        let documents: Vec<String> = objects.iter().map(manifest::emit).collect();
+        let text = if file.ends_with("responses") { manifest::emit(&objects.into()) } else { documents.join("---\n") };
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+async fn play(folder: &Path, charts: &Path) -> Result<(Case, std::collections::BTreeMap<String, Vec<serde_json::Value>>)> {
+    let stage = Stage::open(folder, charts).await?;
+    let case = Case::read(folder, stage.places())?;
     let got = run::Run::play(&case, &stage, QUIET).await;
     stage.close().await;
-    Ok(compare::compare(name, &case.settings, &case.expected, &got?, &case.skips()))
+    Ok((case, got?))
+}
+
+async fn one(dir: &Path, name: &str) -> Result<Vec<Difference>> {
+    let (case, got) = play(&dir.join(name), &dir.join("_charts")).await?;
+    let about = known::Case { name, settings: &case.settings, steps: &case.steps };
+    Ok(compare::compare(&about, &case.expected, &got, &case.skips()))
 }

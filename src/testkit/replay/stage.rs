@@ -53,7 +53,12 @@ impl Stage {
         let mut options = PartOptions::usual(git.clone());
         options.source = false;
         // What the recordings show is the original's policy; ours keeps bindings when nothing fits.
-        let policy = scheduler::Policy { fail_over: !settings.contains("failOver: false"), ..scheduler::Policy::clusternet() };
+        let usual = scheduler::Policy::clusternet();
+        let policy = scheduler::Policy {
+            fail_over: !settings.contains("failOver: false"),
+            percentage_of_clusters_to_tolerate: if settings.contains("toleration: false") { 0 } else { usual.percentage_of_clusters_to_tolerate },
+            ..usual
+        };
         options.scheduler.framework = plan::placement::Framework::with_policy(policy);
         embedded::start_parts(&parent, options, &tasks);
         let mut stage = Stage {
