@@ -121,7 +121,36 @@ impl Call {
         let kind = (self.kind.group.as_str(), self.kind.version.as_str(), self.kind.plural.as_str());
         let include = self.query.text("includeObject").unwrap_or("Metadata");
         let now = k8s_openapi::jiff::Timestamp::now();
-        apiserver::table::print(kind, self.kind.definition.as_deref(), include, metadata.clone(), objects.to_vec(), now)
+        let mut table = apiserver::table::print(kind, self.kind.definition.as_deref(), include, metadata.clone(), objects.to_vec(), now)?;
+        as_before(kind, &mut table, objects);
+        Some(table)
+    }
+}
+
+/// Scripts that read the original's tables know the columns of older servers: data are counted in numbers, and ServiceAccounts tell
+/// their secrets.
+fn as_before(kind: (&str, &str, &str), table: &mut Value, objects: &[Value]) {
+    let accounts = kind == ("", "v1", "serviceaccounts");
+    if accounts && let Some(columns) = table.get_mut("columnDefinitions").and_then(Value::as_array_mut) {
+        let description = "Secrets is a list of the secrets in the same namespace that pods running using this ServiceAccount are allowed to use.";
+        columns.insert(1.min(columns.len()), json!({"name": "Secrets", "type": "string", "format": "", "priority": 0, "description": description}));
+    }
+    let counted = match kind {
+        ("", "v1", "configmaps") => Some(1),
+        ("", "v1", "secrets") => Some(2),
+        _ => None,
+    };
+    for (row, object) in table.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten().zip(objects) {
+        let Some(cells) = row.get_mut("cells").and_then(Value::as_array_mut) else { continue };
+        if accounts {
+            let secrets = object.get("secrets").and_then(Value::as_array).map_or(0, Vec::len);
+            cells.insert(1.min(cells.len()), json!(secrets));
+        }
+        if let Some(cell) = counted.and_then(|at| cells.get_mut(at))
+            && let Some(count) = cell.as_str().and_then(|text| text.parse::<u64>().ok())
+        {
+            *cell = json!(count);
+        }
     }
 }
 

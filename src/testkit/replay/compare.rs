@@ -4,10 +4,16 @@
 //! why it lets a difference pass; `known.rs` lists single cases with their reasons. Everything else is a difference.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
+use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::known;
+
+/// A ReplicaSet in a message; its name ends with a hash.
+static SET: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"(ReplicaSet|replica set) "([a-z0-9.-]+)-[a-z0-9]{5,10}""#).expect("a constant"));
 
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -258,11 +264,10 @@ fn generations(value: Option<&mut Value>) {
 fn child_status(status: &mut Map<String, Value>) {
     // Divided workloads are deployed twice by the original (README of the cases, 7).
     status.remove("observedGeneration");
-    let hash = regex::Regex::new(r#"(ReplicaSet|replica set) "([a-z0-9.-]+)-[a-z0-9]{5,10}""#).expect("a constant");
     for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
         // The hash in the name of a ReplicaSet, as in that of a revision, is an implementation's own.
         if let Some(text) = condition.get("message").and_then(Value::as_str) {
-            condition["message"] = Value::String(hash.replace_all(text, r#"$1 "$2-<hash>""#).into_owned());
+            condition["message"] = Value::String(SET.replace_all(text, r#"$1 "$2-<hash>""#).into_owned());
         }
     }
     for field in ["currentRevision", "updateRevision"] {

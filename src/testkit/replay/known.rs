@@ -23,6 +23,9 @@ pub struct Defects {
     patched: BTreeSet<Place>,
     /// What a recorded Description holds, by file and identity.
     raw: BTreeMap<(String, String), Vec<Place>>,
+    /// Bases and Subscriptions that are there, as labels name them, by the folder of the step. The labels of others stay on feeds when
+    /// a Base that was made by hand goes. Right: they go too.
+    users: BTreeSet<(String, String)>,
 }
 
 /// Namespace and name.
@@ -52,6 +55,13 @@ impl Defects {
                 }
                 let raw = one.pointer("/spec/raw").and_then(Value::as_array).into_iter().flatten().map(place).collect();
                 found.raw.insert((file.clone(), identity(one)), raw);
+            }
+        }
+        for (file, objects) in expected {
+            for (of, kind) in [("bases", "Base"), ("subscription-status", "Subscription")] {
+                let folder = folder(file);
+                let label = |one: &Value| format!("<uid:{kind}/{}>", one["metadata"]["name"].as_str().unwrap_or_default());
+                found.users.extend(objects.iter().filter(|_| stem(file) == of).map(|one| (folder.to_owned(), label(one))));
             }
         }
         for (file, documents) in case.steps.values().flatten() {
@@ -93,7 +103,11 @@ impl Defects {
         let status = stem == "responses" && difference.object.contains(" GET /apis/shadow/") && difference.object.ends_with("/status") && difference.path.starts_with("answer");
         // The dry run of a name that the parent has too leaves its stand-in's letters in this label (verdict of 25).
         let stand_in = difference.path.ends_with("labels.kubernetes.io/metadata.name") && difference.text.contains("<rand>\"");
-        twin || went_on || arrived || status || stand_in || self.about_a_template(stem, difference)
+        let user = difference.path.strip_prefix("metadata.labels.").is_some_and(|label| {
+            let said = ["Base", "Subscription"].iter().any(|kind| difference.text == format!("expected \"{kind}\", got nothing"));
+            said && matches!(stem, "manifests" | "helmcharts") && !self.users.contains(&(folder(&difference.file).to_owned(), label.to_owned()))
+        });
+        twin || went_on || arrived || status || stand_in || user || self.about_a_template(stem, difference)
     }
 
     /// Whether it is about an object that the original lost sight of through its shadow API.
@@ -128,6 +142,11 @@ fn named(text: &str) -> Place {
         (_, [namespace, name]) => owned(namespace, name),
         (_, all) => owned("", all.last().copied().unwrap_or_default()),
     }
+}
+
+/// `step-1/` of `step-1/bases`; empty for the last step.
+fn folder(file: &str) -> &str {
+    &file[..file.len() - stem(file).len()]
 }
 
 fn stem(file: &str) -> &str {

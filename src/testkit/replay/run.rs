@@ -32,6 +32,8 @@ const SCHEDULER_FILES: [&str; 3] = ["subscription-status", "localizations", "fee
 const MOST: Duration = Duration::from_secs(60);
 /// How often is looked whether something was written.
 const LOOK: Duration = Duration::from_millis(40);
+/// Reading everything costs more than what is going on: it is done no more often than this.
+const READ: Duration = Duration::from_millis(300);
 /// Looks in a row that must find nothing new.
 const LOOKS: u32 = 20;
 
@@ -103,21 +105,22 @@ impl<'a> Run<'a> {
         let mut seen = self.stage.revisions();
         let mut state = self.state().await?;
         let mut last = self.fingerprint(&state);
-        let (mut at, mut looks) = (Instant::now(), 0);
+        let (mut at, mut read, mut looks) = (Instant::now(), Instant::now(), 0);
         loop {
             tokio::time::sleep(LOOK).await;
             let now = self.stage.revisions();
-            if now == seen {
+            let still = now == seen;
+            if still {
                 looks += 1;
-            } else {
-                seen = now;
+            } else if read.elapsed() >= READ {
+                (seen, read) = (now, Instant::now());
                 state = self.state().await?;
                 let print = self.fingerprint(&state);
                 if print != last {
                     (last, at, looks) = (print, Instant::now(), 0);
                 }
             }
-            if at.elapsed() >= self.quiet && looks >= LOOKS || start.elapsed() > MOST {
+            if still && at.elapsed() >= self.quiet && looks >= LOOKS || start.elapsed() > MOST {
                 return Ok(state);
             }
         }
