@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests fail loudly, and say what they skip")]
 
 mod bench;
+mod compat;
 mod deploy;
 mod e2e;
 mod exposition;

@@ -5,36 +5,43 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 /// Longest wait for anything: machines under load are slow, and a fault is told at once by whoever waits.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A process that is killed when the value goes; its output is kept in a file.
 pub struct Process {
     name: String,
-    child: Child,
+    child: Mutex<Child>,
     log: PathBuf,
 }
 
 impl Process {
     /// Starts one; its output goes to `FOLDER/NAME.log`.
     pub fn start(name: &str, program: &Path, folder: &Path, arguments: &[String]) -> Process {
+        Self::start_with(name, program, folder, arguments, &[])
+    }
+
+    /// The same with an environment.
+    pub fn start_with(name: &str, program: &Path, folder: &Path, arguments: &[String], environment: &[(&str, &str)]) -> Process {
         let log = folder.join(format!("{name}.log"));
         let out = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let child = Command::new(program)
             .args(arguments)
             .env_remove("KUBECONFIG")
             .env("ANABRANCH_LOG", "info,kube=warn")
+            .envs(environment.iter().copied())
             .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(out.try_clone().unwrap())
             .stderr(out)
             .spawn()
             .unwrap_or_else(|error| panic!("start {}: {error}", program.display()));
-        Process { name: name.to_owned(), child, log }
+        Process { name: name.to_owned(), child: Mutex::new(child), log }
     }
 
     /// What it has said.
@@ -42,16 +49,23 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Lines that tell of a missing right.
+    /// Lines that tell that an account of `deploy/` lacks a right. Cluster's own identities are made under way, and a server
+    /// may know them a moment later than they do.
     pub fn refusals(&self) -> Vec<String> {
-        let denied = |line: &&str| line.contains("is forbidden") || line.contains("Forbidden");
+        let denied = |line: &&str| line.contains("is forbidden") && line.contains("system:serviceaccount:clusternet-system:");
         self.said().lines().filter(denied).map(|line| format!("{}: {line}", self.name)).collect()
+    }
+
+    /// Whether it has not ended by itself.
+    pub fn runs(&self) -> bool {
+        matches!(self.child.lock().unwrap().try_wait(), Ok(None))
     }
 
     /// Kills it at once, as a crash would.
     pub fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let child = self.child.get_mut().unwrap();
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 

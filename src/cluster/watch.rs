@@ -361,6 +361,59 @@ mod tests {
         assert_eq!(target.query(&[("limit", "5"), ("continue", "")]), "/api/v1/namespaces/a/configmaps?labelSelector=x%20in%20%281%2C2%29&limit=5");
     }
 
+    /// A server that answers from a script, one line a request, and keeps what it was asked.
+    fn scripted(script: &[(u16, &str)]) -> (Client, std::sync::Arc<parking_lot::Mutex<Vec<String>>>) {
+        let asked = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let left: std::collections::VecDeque<(u16, String)> = script.iter().map(|(code, body)| (*code, (*body).to_owned())).collect();
+        let (seen, left) = (asked.clone(), std::sync::Arc::new(parking_lot::Mutex::new(left)));
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let value = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('=')).unwrap_or_default().to_owned();
+            seen.lock().push(if value("watch").is_empty() { "list".to_owned() } else { format!("watch {}", value("resourceVersion")) });
+            let (code, body) = left.lock().pop_front().unwrap_or((500, String::new()));
+            async move { http::Response::builder().status(code).body(http_body_util::Full::new(bytes::Bytes::from(body))) }
+        });
+        (crate::in_process(service), asked)
+    }
+
+    fn status(code: u16, reason: &str) -> String {
+        format!(r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"no","reason":"{reason}","code":{code}}}"#)
+    }
+
+    #[tokio::test]
+    async fn nothing_is_lost_or_doubled_when_the_server_is_in_trouble() {
+        let object = |name: &str, version: u32| format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"n","resourceVersion":"{version}"}}}}"#);
+        let list = |items: &[String], version: u32| format!(r#"{{"kind":"List","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"}},"items":[{}]}}"#, items.join(","));
+        let event = |kind: &str, object: &str| format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n");
+        let gone = event("ERROR", &status(410, "Expired"));
+        let script = [
+            (429, status(429, "TooManyRequests")),
+            (200, list(&[object("a", 1)], 1)),
+            (200, event("ADDED", &object("b", 2))),
+            (503, status(503, "ServiceUnavailable")),
+            (200, gone),
+            (200, list(&[object("b", 2), object("c", 3)], 3)),
+            (200, event("DELETED", &object("c", 4))),
+        ];
+        let script: Vec<(u16, &str)> = script.iter().map(|(code, body)| (*code, body.as_str())).collect();
+        let (client, asked) = scripted(&script);
+        let mut told = Vec::new();
+        let target = Target::of::<k8s_openapi::api::core::v1::ConfigMap>("n");
+        follow::<Object>(client, target, |event| {
+            let names = |items: &[Object]| items.iter().map(|item| item.name().to_owned()).collect::<Vec<_>>().join(",");
+            told.push(match &event {
+                Event::Reset(items) => format!("reset {}", names(items)),
+                Event::Apply(item) => format!("apply {}", item.name()),
+                Event::Delete(item) => format!("delete {}", item.name()),
+                Event::Failed { .. } => "failed".to_owned(),
+            });
+            if matches!(event, Event::Delete(_)) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .await;
+        assert_eq!(told, ["failed", "reset a", "apply b", "failed", "reset b,c", "delete c"]);
+        assert_eq!(*asked.lock(), ["list", "list", "watch 1", "watch 2", "watch 2", "list", "watch 3"]);
+    }
+
     #[test]
     fn an_empty_list_of_metadata_is_null_on_a_real_server() {
         let text = r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"510"},"items":null}"#;

@@ -18,7 +18,7 @@ use crate::kube::{self, ControlPlane};
 use parent::Parent;
 
 /// One walk at a time: each starts several servers.
-static ONE: Mutex<()> = Mutex::const_new(());
+pub static ONE: Mutex<()> = Mutex::const_new(());
 
 /// Where `deploy/` is.
 pub fn deploy() -> PathBuf {

@@ -92,9 +92,13 @@ impl ControlPlane {
         let kubeconfig_path = folder.path().join("kubeconfig");
         let text = pki.admin_kubeconfig(&url, "real");
         std::fs::write(&kubeconfig_path, &text).unwrap();
+        // Go reads a public key from a certificate, but not from a PKCS #8 private key.
+        let (certificate, key) = pki.ca.client("service-accounts", &[], Timestamp::now()).unwrap();
+        std::fs::write(pki_folder.join("accounts.crt"), certificate).unwrap();
+        std::fs::write(pki_folder.join("accounts.key"), key.to_pem()).unwrap();
         let apiserver = api_server(assets, folder.path(), port, etcd_port);
         let admin = cluster::client::from_kubeconfig(&text, None).await.unwrap();
-        ready(&admin).await;
+        ready(&admin, &apiserver).await;
         let (certificate, key) = pki.ca.client("system:kube-controller-manager", &[], Timestamp::now()).unwrap();
         let own = folder.path().join("controllers.kubeconfig");
         std::fs::write(&own, kubeconfig(&url, "real", "controllers", &pki.ca.pem(), &certificate, &key)).unwrap();
@@ -106,7 +110,7 @@ impl ControlPlane {
             format!("--authorization-kubeconfig={own}"),
             format!("--secure-port={controllers_port}"),
             "--bind-address=127.0.0.1".to_owned(),
-            format!("--service-account-private-key-file={}", pki_file("sa.key")),
+            format!("--service-account-private-key-file={}", pki_file("accounts.key")),
             format!("--root-ca-file={}", pki_file("ca.crt")),
             format!("--cluster-signing-cert-file={}", pki_file("ca.crt")),
             format!("--cluster-signing-key-file={}", pki_file("ca.key")),
@@ -132,7 +136,7 @@ impl ControlPlane {
     pub async fn restart(&mut self, assets: &Path) {
         drop(self.apiserver.take());
         self.apiserver = Some(api_server(assets, self.folder.path(), self.port, self.etcd_port));
-        ready(&self.admin).await;
+        ready(&self.admin, self.apiserver.as_ref().unwrap()).await;
     }
 
     /// Writes the kubeconfig of a ServiceAccount of the system namespace, with a token of its own.
@@ -158,8 +162,9 @@ fn base64(bytes: &[u8]) -> String {
     serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec())).unwrap().as_str().unwrap().to_owned()
 }
 
-async fn ready(admin: &kube::Client) {
+async fn ready(admin: &kube::Client, server: &Process) {
     until("the API server is ready", || async {
+        assert!(server.runs(), "the API server ended");
         let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
         admin.request_text(request).await.ok()
     })
@@ -178,8 +183,8 @@ fn api_server(assets: &Path, folder: &Path, port: u16, etcd_port: u16) -> Proces
         format!("--tls-private-key-file={}", pki("apiserver.key")),
         format!("--client-ca-file={}", pki("ca.crt")),
         "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-        format!("--service-account-key-file={}", pki("sa.key")),
-        format!("--service-account-signing-key-file={}", pki("sa.key")),
+        format!("--service-account-key-file={}", pki("accounts.crt")),
+        format!("--service-account-signing-key-file={}", pki("accounts.key")),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         "--authorization-mode=Node,RBAC".to_owned(),
         "--allow-privileged=true".to_owned(),
