@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `their_agent_joins_our_parent` | our parent on a real Kubernetes, their agent |
 //! | `our_agent_joins_their_parent` | their hub, scheduler and controllers, our agent |
+//! | `their_kubectl_plugin_on_our_parent` | our parent, their plugin (kubectl-clusternet, where it is in the folder too) |
 //! | `a_parent_is_taken_over` | their parent with a live Subscription, switched to our parts in place: nothing is written in the child |
 
 use std::path::{Path, PathBuf};
@@ -304,6 +305,51 @@ async fn our_agent_joins_their_parent() {
     arrived(&child, "autumn").await;
     retheme(&parent, "winter").await;
     arrived(&child, "winter").await;
+}
+
+/// One command of their plugin; its output.
+fn plugin(bin: &Path, kubeconfig: &Path, arguments: &[&str]) -> String {
+    let run = std::process::Command::new(bin.join("kubectl-clusternet")).args(arguments).env("KUBECONFIG", kubeconfig).output().unwrap();
+    assert!(run.status.success(), "kubectl clusternet {arguments:?}: {}", String::from_utf8_lossy(&run.stderr));
+    String::from_utf8_lossy(&run.stdout).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn their_kubectl_plugin_on_our_parent() {
+    let Some((bin, assets)) = ready_to_run() else { return };
+    if !bin.join("kubectl-clusternet").is_file() {
+        eprintln!("skipped, kubectl-clusternet is not in CLUSTERNET_BIN");
+        return;
+    }
+    let _one = crate::e2e::ONE.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (parent, child) = (ControlPlane::start(assets).await, ControlPlane::start(assets).await);
+    prepare_parent(&parent).await;
+    prepare_child(&child).await;
+    let _parts = our_parts(&parent, folder.path()).await;
+    let _agent = our_agent(&parent, &child, folder.path());
+    let cluster = joined(&parent).await;
+    let id = cluster["spec"]["clusterId"].as_str().unwrap();
+    let file = folder.path().join("app.yaml");
+    let app = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\nspec:\n  replicas: 2\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec: {containers: [{name: web, image: web:1}]}\n";
+    std::fs::write(&file, app).unwrap();
+    let path = file.display().to_string();
+    plugin(&bin, &parent.kubeconfig, &["apply", "-f", &path]);
+    std::fs::write(&file, app.replace("web:1", "web:2")).unwrap();
+    plugin(&bin, &parent.kubeconfig, &["apply", "-f", &path]);
+    let image = plugin(&bin, &parent.kubeconfig, &["get", "deployment", "-n", "shop", "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}"]);
+    assert_eq!(image, "web:2");
+    assert!(plugin(&bin, &parent.kubeconfig, &["get", "deployments", "-n", "shop"]).contains("web"));
+    plugin(&bin, &parent.kubeconfig, &["scale", "deployment", "-n", "shop", "web", "--replicas=5"]);
+    let stored = get(&parent.admin, "/apis/apps.clusternet.io/v1alpha1/namespaces/clusternet-reserved/manifests/deployments.shop.web").await.unwrap();
+    assert_eq!(stored["template"]["spec"]["replicas"], 5);
+    plugin(&bin, &parent.kubeconfig, &["label", "deployment", "-n", "shop", "web", "tier=front"]);
+    plugin(&bin, &parent.kubeconfig, &["create", "configmap", "-n", "shop", "made", "--from-literal=a=b"]);
+    plugin(&bin, &parent.kubeconfig, &["delete", "deployment", "-n", "shop", "web"]);
+    assert!(get(&parent.admin, "/apis/apps.clusternet.io/v1alpha1/namespaces/clusternet-reserved/manifests/deployments.shop.web").await.is_none());
+    let kubeconfig = child.kubeconfig.display().to_string();
+    let through = plugin(&bin, &parent.kubeconfig, &["get", "namespaces", "--cluster-id", id, "--child-kubeconfig", &kubeconfig]);
+    assert!(through.contains("clusternet-system"), "{through}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -248,6 +248,13 @@ pub async fn failures(parent: &mut Parent, child: &kube::Client, folder: &Path, 
     // The replica of the hub that holds no tunnel sends requests on; when the other one dies the agent dials anew.
     real.processes.get_mut("hub-2").unwrap().kill();
     until("the tunnel leads into the child", || get(&admin, "/apis/proxies.clusternet.io/v1alpha1/sockets/one/proxy/direct/version")).await;
+    // Without any hub the parent itself stays quick.
+    real.processes.get_mut("hub-1").unwrap().kill();
+    for path in ["/apis", "/api/v1/namespaces", "/apis/apps.clusternet.io/v1alpha1/subscriptions"] {
+        let asked = Instant::now();
+        assert!(get(&admin, path).await.is_some(), "{path} is not answered without a hub");
+        assert!(asked.elapsed() < Duration::from_secs(3), "{path} took {:?} without a hub", asked.elapsed());
+    }
     // Nothing was doubled: one Base for the one cluster.
     let bases = get(&admin, "/apis/apps.clusternet.io/v1alpha1/bases").await.unwrap();
     assert_eq!(bases["items"].as_array().unwrap().len(), 1, "{bases}");

@@ -195,6 +195,12 @@ fn discovery(method: &Method, path: &str, headers: &http::HeaderMap) -> Option<R
     if method != Method::GET {
         return None;
     }
+    // Nothing to describe, which must be said: the aggregator asks for ever where there is no document.
+    match path {
+        "/openapi/v2" => return Some(json_body(StatusCode::OK, &json!({"swagger": "2.0", "info": {"title": "Clusternet", "version": "v1alpha1"}, "paths": {}}))),
+        "/openapi/v3" => return Some(json_body(StatusCode::OK, &json!({"paths": {}}))),
+        _ => {}
+    }
     let group = |name: &str, version: &str| {
         let version = json!({"groupVersion": format!("{name}/{version}"), "version": version});
         json!({"name": name, "versions": [version], "preferredVersion": version})
