@@ -21,12 +21,15 @@ pub struct Parent {
     pub url: String,
     /// Ways to it.
     pub connect: Connect,
+    /// CA that the user gave, PEM: it holds for every connection, whatever the parent says later.
+    pub ca_pem: Option<Vec<u8>>,
 }
 
 impl Parent {
     /// A parent behind a URL. `endpoint.auth` is not looked at: credentials come from joining.
     pub fn at(endpoint: Endpoint) -> Self {
         let url = endpoint.url.clone();
+        let ca_pem = endpoint.ca_pem.clone();
         let connect: Connect = Arc::new(move |auth, ca| {
             let mut endpoint = Endpoint { auth: auth.clone(), ..endpoint.clone() };
             // A CA given by the user is never replaced by one that came over the wire.
@@ -35,12 +38,12 @@ impl Parent {
             }
             endpoint.client()
         });
-        Self { url, connect }
+        Self { url, connect, ca_pem }
     }
 
     /// A parent in this process (or any other way to make clients).
     pub fn with(url: impl Into<String>, connect: Connect) -> Self {
-        Self { url: url.into(), connect }
+        Self { url: url.into(), connect, ca_pem: None }
     }
 }
 

@@ -168,7 +168,7 @@ async fn serve(shared: &Shared, leadership: &Leadership, id: &str, mut credentia
                 cluster_name: credential.cluster_name.clone(),
                 parent_url: shared.options.parent.url.clone(),
                 auth: credential.auth(),
-                ca_pem: credential.ca().map(<[u8]>::to_vec),
+                ca_pem: shared.options.parent.ca_pem.clone().or_else(|| credential.ca().map(<[u8]>::to_vec)),
                 child: shared.child.clone(),
             };
             tasks.spawn_until_stopped("tunnel", tunnel.run(session, tasks.token().clone()));

@@ -244,8 +244,12 @@ impl Registration {
             None => {
                 let ca = match &self.options.ca_pem {
                     Some(ca) => Some(ca.clone()),
-                    None => self.published_ca().await,
+                    None => self.published_ca().await?,
                 };
+                if ca.is_none() && self.is_young(request) {
+                    // Kubernetes publishes it a moment after a parent began; without it the agent could verify nobody.
+                    return Ok(Settled { next: Next::After(Duration::from_millis(500)), changed: true });
+                }
                 status.ca_certificate = api::Bytes(ca.unwrap_or_default());
             }
         }
@@ -288,10 +292,16 @@ impl Registration {
         Ok(part("token").zip(part("ca.crt")))
     }
 
-    async fn published_ca(&self) -> Option<Vec<u8>> {
+    async fn published_ca(&self) -> Result<Option<Vec<u8>>, TurnError> {
         let api: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(self.context.client.clone(), "default");
-        let published = api.get_opt("kube-root-ca.crt").await.ok()??;
-        published.data?.remove("ca.crt").map(String::into_bytes)
+        let published = api.get_opt("kube-root-ca.crt").await.map_err(|e| TurnError::api(REASON, e))?;
+        Ok(published.and_then(|map| map.data?.remove("ca.crt")).map(String::into_bytes))
+    }
+
+    /// Made within the last half minute.
+    fn is_young(&self, request: &ClusterRegistrationRequest) -> bool {
+        let made = request.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        made.is_some_and(|made| self.context.clock.now().duration_since(made).as_secs() < 30)
     }
 
     /// Writes the status when it differs. The resource version keeps an older decision from overwriting a newer one.
