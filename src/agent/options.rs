@@ -146,6 +146,8 @@ pub struct Options {
     pub report_every: Duration,
     /// Between two looks at the branch when nobody told of a change; each spread by up to a quarter.
     pub poll_every: Duration,
+    /// When the branch cannot be read for this long, the parent may apply instead, where `app_pusher` lets it in.
+    pub give_up_after: Duration,
     /// Prefixes of node labels that are summed up on the ManagedCluster.
     pub label_prefixes: Vec<String>,
     /// Share of nodes (0 to 1) that must carry a value for it to count.
@@ -183,6 +185,7 @@ impl Options {
             report_every: Duration::from_secs(30),
             // Changes are told through the ManagedCluster; this is for when telling fails.
             poll_every: Duration::from_secs(120),
+            give_up_after: Duration::from_secs(60),
             label_prefixes: vec![api::known::label::NODE_PREFIX.to_owned()],
             label_threshold: 0.8,
             git,

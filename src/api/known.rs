@@ -74,6 +74,8 @@ pub mod annotation {
     pub const AGENT_KEY: &str = "gitops.anabranch.io/agent-key";
     /// On a ManagedCluster: commit that its agent has applied.
     pub const APPLIED_COMMIT: &str = "gitops.anabranch.io/applied-commit";
+    /// On a ManagedCluster in Pull: who applies while its branch cannot be synced (`plan::sync::Holder`); absent while the agent does.
+    pub const APPLIER: &str = "gitops.anabranch.io/applier";
     /// On any kind of ours: look now; the value is any new text.
     pub const RECONCILE_REQUEST: &str = "gitops.anabranch.io/reconcile-requested-at";
     /// On an object in Git: `disabled` keeps it when it disappears from Git.

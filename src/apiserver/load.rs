@@ -86,6 +86,8 @@ pub struct Row {
 #[derive(Clone)]
 pub struct Target {
     host: String,
+    /// Goes before every path: the way through a proxy.
+    prefix: String,
     connector: tokio_rustls::TlsConnector,
 }
 
@@ -116,7 +118,13 @@ impl Target {
             .with_root_certificates(roots)
             .with_client_auth_cert(certificates, key)?;
         let server = cluster.get("server").and_then(Value::as_str).unwrap_or_default();
-        Ok(Self { host: server.trim_start_matches("https://").trim_end_matches('/').to_owned(), connector: tokio_rustls::TlsConnector::from(Arc::new(tls)) })
+        Ok(Self { prefix: String::new(), host: server.trim_start_matches("https://").trim_end_matches('/').to_owned(), connector: tokio_rustls::TlsConnector::from(Arc::new(tls)) })
+    }
+
+    /// The same server's proxy: `prefix` goes before every path.
+    #[must_use]
+    pub fn through(&self, prefix: &str) -> Self {
+        Self { prefix: prefix.trim_end_matches('/').to_owned(), ..self.clone() }
     }
 
     async fn open(&self) -> Result<Connection, LoadError> {
@@ -125,7 +133,7 @@ impl Target {
         let name = self.host.rsplit_once(':').map_or(self.host.as_str(), |(name, _)| name).to_owned();
         let name = ServerName::try_from(name).map_err(|e| LoadError::Kubeconfig(e.to_string()))?;
         let stream = self.connector.connect(name, tcp).await?;
-        Ok(Connection { stream, buffer: Vec::new(), at: 0, host: self.host.clone() })
+        Ok(Connection { stream, buffer: Vec::new(), at: 0, host: self.host.clone(), prefix: self.prefix.clone() })
     }
 }
 
@@ -135,6 +143,7 @@ struct Connection {
     /// What of the buffer is read already.
     at: usize,
     host: String,
+    prefix: String,
 }
 
 impl Connection {
@@ -181,7 +190,7 @@ impl Connection {
     /// Sends a request and reads the head of its answer: code, length (none: in pieces).
     async fn head(&mut self, method: &str, path: &str, content_type: &str, body: &str) -> Result<(u16, Option<usize>), LoadError> {
         let kind = if content_type.is_empty() { String::new() } else { format!("Content-Type: {content_type}\r\n") };
-        let head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n{kind}Content-Length: {}\r\n\r\n{body}", self.host, body.len());
+        let head = format!("{method} {}{path} HTTP/1.1\r\nHost: {}\r\n{kind}Content-Length: {}\r\n\r\n{body}", self.prefix, self.host, body.len());
         self.stream.write_all(head.as_bytes()).await?;
         let status = self.line().await?;
         let code = status.split(' ').nth(1).and_then(|c| c.parse().ok()).ok_or_else(|| LoadError::Answer(status.clone()))?;

@@ -28,7 +28,7 @@ pub(crate) async fn run(args: AgentArgs, filter: Option<admin::LogFilter>) -> Re
     options.cluster_namespace = args.namespace.clone().unwrap_or_default();
     options.labels = labels(&args.labels)?;
     (options.sync_mode, options.app_pusher) = match args.sync_mode {
-        Mode::Pull => (SyncMode::Pull, false),
+        Mode::Pull => (SyncMode::Pull, !args.no_takeover),
         Mode::Push => (SyncMode::Push, true),
         Mode::Dual => (SyncMode::Dual, true),
     };

@@ -119,6 +119,9 @@ pub(crate) struct AgentArgs {
     /// Who applies: the agent from its branch (pull), the hub (push), or either (dual)
     #[arg(long, default_value = "pull", value_name = "MODE")]
     pub(crate) sync_mode: Mode,
+    /// With --sync-mode pull: do not let the hub apply while the branch cannot be read
+    #[arg(long)]
+    pub(crate) no_takeover: bool,
     /// Where fetched objects are kept
     #[arg(long, default_value = "anabranch-agent", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
@@ -221,6 +224,8 @@ pub(crate) enum Bench {
     Schedule(ScheduleBench),
     /// From a push to every branch and every child, with a whole fleet in this process
     Path(PathBench),
+    /// Requests into a child through the hub's tunnel, beside the same requests directly
+    Tunnel(TunnelBench),
     /// Requests to our API server, and to another beside it
     Api(crate::bench::api::ApiArgs),
     /// An embedded parent alone, for measuring and testing it from outside
@@ -252,6 +257,19 @@ pub(crate) struct PathBench {
     /// Where repositories and the parent's store go; a temporary folder when left out
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+    /// One JSON object a row
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TunnelBench {
+    /// Clients at a time
+    #[arg(long, default_values_t = [1, 16], value_delimiter = ',', value_name = "N")]
+    pub(crate) clients: Vec<usize>,
+    /// Seconds for each figure
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub(crate) seconds: u64,
     /// One JSON object a row
     #[arg(long)]
     pub(crate) json: bool,

@@ -11,6 +11,9 @@ pub mod serving;
 pub mod sessions;
 pub mod shadow;
 pub mod sockets;
+mod takeover;
+#[cfg(test)]
+mod takeover_tests;
 
 mod connector;
 mod credentials;
@@ -39,6 +42,8 @@ pub struct Options {
     pub pusher: Option<Arc<dyn push::Pusher>>,
     /// Metrics.
     pub metrics: engine::Registry,
+    /// When nothing was heard from an agent for this long while its tunnel is open, the hub asks for its cluster.
+    pub silence: Duration,
 }
 
 impl Default for Options {
@@ -47,6 +52,8 @@ impl Default for Options {
             reserved_namespace: api::known::namespace::RESERVED.to_owned(),
             pusher: None,
             metrics: engine::Registry::new(),
+            // Four of an agent's usual reports.
+            silence: Duration::from_secs(120),
         }
     }
 }
@@ -107,7 +114,8 @@ impl Hub {
         let proxy = Proxy::new(Sessions::counted(options.metrics.clone()), clusters.clone(), secrets, tasks.clone());
         let hub = Hub { proxy, shadow, client: client.clone(), clusters: clusters.clone(), metrics: options.metrics, tasks: tasks.clone() };
         if let Some(pusher) = options.pusher {
-            push::start(&hub, pusher);
+            let pushers = push::start(&hub, pusher);
+            takeover::start(&hub, &pushers, options.silence);
         }
         // Last, so that nobody misses the first list.
         clusters.follow("managed clusters", client, Target::of::<ManagedCluster>(""), &tasks);

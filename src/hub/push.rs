@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
-use plan::sync::{Applier, applier};
+use plan::sync::{Applier, Holder, applier};
 
 use crate::Hub;
 
@@ -23,33 +23,47 @@ pub trait Pusher: Send + Sync {
     fn run(&self, parent: kube::Client, child: kube::Client, cluster: Key, stop: CancellationToken) -> BoxFuture<'static, ()>;
 }
 
+/// The pushers that run: how to stop one, and what tells that it has ended.
+#[derive(Clone, Default)]
+pub(crate) struct Pushers(Arc<Mutex<BTreeMap<Key, (CancellationToken, CancellationToken)>>>);
+
+impl Pushers {
+    /// Stops a cluster's pusher, if one runs; completes when it writes no more.
+    pub(crate) async fn stop(&self, key: &Key) {
+        let running = self.0.lock().remove(key);
+        if let Some((stop, ended)) = running {
+            stop.cancel();
+            ended.cancelled().await;
+            tracing::info!(cluster = %key, "the hub no longer applies in this cluster");
+        }
+    }
+}
+
 /// Keeps one pusher for each cluster that the parent applies in and whose tunnel ends here: of several replicas of the hub,
 /// the one that the agent dialled applies.
-pub(crate) fn start(hub: &Hub, pusher: Arc<dyn Pusher>) {
-    let running: Arc<Mutex<BTreeMap<Key, CancellationToken>>> = Arc::default();
-    let watched = hub.clone();
+pub(crate) fn start(hub: &Hub, pusher: Arc<dyn Pusher>) -> Pushers {
+    let pushers = Pushers::default();
+    let (watched, running) = (hub.clone(), pushers.clone());
     let turn = Arc::new(move |key: &Key, cluster: Option<&Arc<ManagedCluster>>| {
+        let holder = cluster.map(|cluster| Holder::of(cluster)).unwrap_or_default();
         let wanted = cluster.is_some_and(|cluster| {
-            let offers = cluster.status.as_ref().is_some_and(|status| status.app_pusher == Some(true));
-            applier(cluster.spec.sync_mode, offers) == Applier::Parent && watched.proxy.sessions().get(&cluster.spec.cluster_id).is_some()
+            applier(cluster.spec.sync_mode, offers(cluster), holder) == Applier::Parent
+                && watched.proxy.sessions().get(&cluster.spec.cluster_id).is_some()
         });
-        let mut running = running.lock();
-        match (wanted, running.contains_key(key)) {
-            (true, false) => {
-                let stop = watched.tasks.token().child_token();
-                running.insert(key.clone(), stop.clone());
-                let child = watched.child(key);
-                let task = pusher.run(watched.client.clone(), child, key.clone(), stop);
-                watched.tasks.spawn("push", task);
-                tracing::info!(cluster = %key, "the hub applies in this cluster");
-            }
-            (false, true) => {
-                if let Some(stop) = running.remove(key) {
-                    stop.cancel();
-                    tracing::info!(cluster = %key, "the hub no longer applies in this cluster");
-                }
-            }
-            _ => {}
+        let runs = running.0.lock().contains_key(key);
+        // Who is asked for the cluster starts no writer; `takeover` gives it back.
+        if wanted && !runs && holder != Holder::AgentAsks {
+            let (stop, ended) = (watched.tasks.token().child_token(), CancellationToken::new());
+            running.0.lock().insert(key.clone(), (stop.clone(), ended.clone()));
+            let task = pusher.run(watched.client.clone(), watched.child(key), key.clone(), stop);
+            watched.tasks.spawn("push", async move {
+                let _guard = ended.drop_guard();
+                task.await;
+            });
+            tracing::info!(cluster = %key, "the hub applies in this cluster");
+        } else if !wanted && runs {
+            let (running, key) = (running.clone(), key.clone());
+            watched.tasks.spawn("push", async move { running.stop(&key).await });
         }
     });
     let on_change = turn.clone();
@@ -68,6 +82,12 @@ pub(crate) fn start(hub: &Hub, pusher: Arc<dyn Pusher>) {
             before = now;
         }
     });
+    pushers
+}
+
+/// Whether a cluster lets the parent in.
+pub(crate) fn offers(cluster: &ManagedCluster) -> bool {
+    cluster.status.as_ref().is_some_and(|status| status.app_pusher == Some(true))
 }
 
 impl Hub {

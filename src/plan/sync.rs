@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::apps::{DescriptionPhase, DescriptionStatus, Feed, ManifestStatus};
+use api::known::annotation;
 use api::object::{self, ObjectRef};
 use serde_json::Value;
 
@@ -214,14 +215,51 @@ pub enum Applier {
     Parent,
 }
 
-/// Who applies, by the cluster's mode and what its agent offers (facts 4.5).
-pub fn applier(mode: api::clusters::SyncMode, app_pusher: bool) -> Applier {
+/// Who holds a cluster that its agent syncs from a branch: a token that goes from hand to hand, so that there are never two
+/// writers. Kept as an annotation of the ManagedCluster ([`annotation::APPLIER`]). Who has it gives it away; who has it not asks.
+///
+/// The agent gives when it cannot read the branch for a set time, or when the parent asked meanwhile; the parent asks when the
+/// agent is silent, and takes when it gets no answer. The agent asks when it can read the branch again, and the parent gives
+/// once its own writer has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Holder {
+    /// The agent; nothing is written down.
+    #[default]
+    Agent,
+    /// The agent, which is silent; the parent asks.
+    ParentAsks,
+    /// The parent.
+    Parent,
+    /// The parent; the agent can read its branch again and asks.
+    AgentAsks,
+}
+
+impl Holder {
+    /// What a ManagedCluster says. A word that is not known is the agent's: nobody else may write on a doubt.
+    pub fn of(cluster: &api::clusters::ManagedCluster) -> Self {
+        let said = cluster.metadata.annotations.as_ref().and_then(|a| a.get(annotation::APPLIER));
+        [Self::ParentAsks, Self::Parent, Self::AgentAsks].into_iter().find(|holder| holder.as_str() == said.map(String::as_str)).unwrap_or_default()
+    }
+
+    /// The annotation's value; none for the agent.
+    pub fn as_str(self) -> Option<&'static str> {
+        match self {
+            Self::Agent => None,
+            Self::ParentAsks => Some("parent-asks"),
+            Self::Parent => Some("parent"),
+            Self::AgentAsks => Some("agent-asks"),
+        }
+    }
+}
+
+/// Who applies, by the cluster's mode, what its agent offers (facts 4.5), and who holds it where the agent would.
+pub fn applier(mode: api::clusters::SyncMode, app_pusher: bool, holder: Holder) -> Applier {
     use api::clusters::SyncMode;
     match mode {
-        SyncMode::Pull => Applier::Agent,
         SyncMode::Push => Applier::Parent,
         SyncMode::Dual if app_pusher => Applier::Parent,
-        SyncMode::Dual => Applier::Agent,
+        SyncMode::Pull if app_pusher && matches!(holder, Holder::Parent | Holder::AgentAsks) => Applier::Parent,
+        SyncMode::Pull | SyncMode::Dual => Applier::Agent,
     }
 }
 

@@ -107,8 +107,18 @@ fn a_huge_status_is_cut_and_the_list_is_whole() {
 #[test]
 fn who_applies() {
     use api::clusters::SyncMode;
-    assert_eq!(applier(SyncMode::Pull, true), Applier::Agent);
-    assert_eq!(applier(SyncMode::Push, true), Applier::Parent);
-    assert_eq!(applier(SyncMode::Dual, true), Applier::Parent);
-    assert_eq!(applier(SyncMode::Dual, false), Applier::Agent);
+    for holder in [Holder::Agent, Holder::ParentAsks, Holder::Parent, Holder::AgentAsks] {
+        assert_eq!(applier(SyncMode::Push, true, holder), Applier::Parent);
+        assert_eq!(applier(SyncMode::Dual, true, holder), Applier::Parent);
+        assert_eq!(applier(SyncMode::Dual, false, holder), Applier::Agent, "the child does not let the parent in");
+        assert_eq!(applier(SyncMode::Pull, false, holder), Applier::Agent, "the child does not let the parent in");
+        let away = matches!(holder, Holder::Parent | Holder::AgentAsks);
+        assert_eq!(applier(SyncMode::Pull, true, holder), if away { Applier::Parent } else { Applier::Agent });
+        let mut cluster = api::clusters::ManagedCluster::new("harbor", Default::default());
+        cluster.metadata.annotations = holder.as_str().map(|text| [(api::known::annotation::APPLIER.to_owned(), text.to_owned())].into());
+        assert_eq!(Holder::of(&cluster), holder);
+    }
+    let mut cluster = api::clusters::ManagedCluster::new("harbor", Default::default());
+    cluster.metadata.annotations = Some([(api::known::annotation::APPLIER.to_owned(), "somebody".to_owned())].into());
+    assert_eq!(Holder::of(&cluster), Holder::Agent);
 }

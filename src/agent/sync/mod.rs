@@ -4,6 +4,7 @@
 //! the whole of what is wanted could be read.
 
 mod branch;
+mod handover;
 mod observed;
 mod settle;
 mod turn;
@@ -20,7 +21,7 @@ use api::object::ObjectRef;
 use cluster::Target;
 use cluster::apply::{Applier, Desired as Prepared};
 use engine::{Backoff, Cache, Next, Queue, Recorder, Tasks, work};
-use plan::sync::{Desired, Identity};
+use plan::sync::{Desired, Holder, Identity};
 
 use crate::session::Session;
 use branch::Tree;
@@ -92,6 +93,8 @@ pub(crate) struct Syncer {
     applier: Arc<Applier>,
     watches: Watches,
     recorder: Recorder,
+    /// Since when the branch cannot be read, as monotonic time.
+    unreadable_since: parking_lot::Mutex<Option<Duration>>,
     state: tokio::sync::Mutex<State>,
 }
 
@@ -104,7 +107,7 @@ pub(crate) fn start(session: &Arc<Session>, tasks: &Tasks) {
     {
         let queue = queue.clone();
         clusters.on_change(move |change| {
-            if change.touches(|c| (c.spec.sync_mode, delivery(c))) {
+            if change.touches(|c| (c.spec.sync_mode, delivery(c), Holder::of(c))) {
                 queue.add(Turn::Apply);
             }
         });
@@ -131,6 +134,7 @@ pub(crate) fn start(session: &Arc<Session>, tasks: &Tasks) {
         applier,
         watches,
         recorder,
+        unreadable_since: parking_lot::Mutex::default(),
         state: tokio::sync::Mutex::default(),
     });
     let parent = session.parent.clone();

@@ -18,7 +18,7 @@ use super::{InStep, State, Syncer};
 /// Writes to the parent at once.
 const PARALLEL: usize = 8;
 
-fn params() -> PatchParams {
+pub(super) fn params() -> PatchParams {
     PatchParams { field_manager: Some(manager::AGENT.to_owned()), ..PatchParams::default() }
 }
 

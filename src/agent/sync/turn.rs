@@ -7,7 +7,7 @@ use api::apps::{DeployerType, Description};
 use api::object::ObjectRef;
 use cluster::apply::{Desired as Prepared, FaultReason, Pruned, Victim};
 use engine::Next;
-use plan::sync::{Applier as Who, Claimant, Identity, applier, desire, inventory, victims, yield_to_autoscalers};
+use plan::sync::{Applier as Who, Claimant, Holder, Identity, applier, desire, inventory, victims, yield_to_autoscalers};
 
 use super::branch::Expected;
 use super::{Delivery, InStep, Parsed, State, Syncer, Turn, delivery};
@@ -30,21 +30,29 @@ impl Syncer {
             Who::Agent => self.session.shared.options.app_pusher,
             Who::Parent => cluster.status.as_ref().is_some_and(|status| status.app_pusher == Some(true)),
         };
-        if applier(cluster.spec.sync_mode, offers) != self.session.role {
+        if applier(cluster.spec.sync_mode, offers, Holder::of(&cluster)) != self.session.role {
             // Two writers would fight. What is known is forgotten: the parent may change anything from now on.
             self.watches.stop();
             *state = State::default();
-            return Next::Done;
+            return self.ask_back(&cluster).await;
         }
         let descriptions = self.descriptions.in_namespace(&self.session.namespace);
         self.learn(&mut state, &descriptions);
         // The parent has the rendered objects at hand; the branch holds the same.
         let wanted = match delivery(&cluster).filter(|_| self.session.role == Who::Agent) {
             Some(delivery) => match self.from_branch(&mut state, &delivery, &cluster, &descriptions).await {
-                Some(wanted) => wanted,
-                None => return Next::Again,
+                Some(wanted) => {
+                    self.branch_read(&cluster).await;
+                    wanted
+                }
+                None => return self.branch_failed(&cluster, offers).await,
             },
-            None => from_descriptions(&mut state, &descriptions),
+            None => {
+                if self.session.role == Who::Agent {
+                    self.branch_read(&cluster).await;
+                }
+                from_descriptions(&mut state, &descriptions)
+            }
         };
         let mut desired = desire(&wanted.claimants);
         yield_to_autoscalers(&mut desired, |identity| self.watches.live(identity).and_then(|l| l.replicas));

@@ -3,6 +3,7 @@
 
 mod branch;
 mod direct;
+mod handover;
 mod joining;
 
 use std::time::Duration;

@@ -24,6 +24,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::Scratch;
 use crate::args::PathBench;
 use crate::demo::{repositories, table, tell_repositories};
 use crate::embedded::{self, Keep, PartOptions, Role, Server};
@@ -59,8 +60,8 @@ pub(super) async fn run(args: PathBench) -> Result<ExitCode> {
     ensure!(args.clusters.iter().all(|count| *count > 0), "--clusters must be at least 1");
     let mut rows = vec![["CLUSTERS", "TOUCHED", "TIPS S", "APPLIED S", "SLOWEST S", "COMMITS", "BYTES/AGENT", "PEAK MIB"].map(str::to_owned)];
     for count in &args.clusters {
-        let scratch = Scratch::new(args.dir.as_deref(), *count)?;
-        for row in fleet(*count, args.rounds, &scratch.0).await? {
+        let scratch = Scratch::new(args.dir.as_deref(), &count.to_string())?;
+        for row in fleet(*count, args.rounds, scratch.path()).await? {
             if args.json {
                 print(&format!("{}\n", serde_json::to_string(&row)?));
             }
@@ -80,26 +81,6 @@ pub(super) async fn run(args: PathBench) -> Result<ExitCode> {
         print(&table(&rows));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A folder that goes with the bench.
-struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    fn new(within: Option<&Path>, clusters: usize) -> Result<Self> {
-        let within = within.map_or_else(std::env::temp_dir, Path::to_owned);
-        let path = within.join(format!("anabranch-bench-{clusters}-{:08x}", rand::random::<u32>()));
-        std::fs::create_dir_all(&path).with_context(|| format!("make the folder {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            say(&format!("left {} behind: {error}", self.0.display()));
-        }
-    }
 }
 
 fn name_of(index: usize) -> String {

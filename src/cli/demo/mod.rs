@@ -129,7 +129,7 @@ async fn start_child(child: &Child, parent: &Server, dir: &Path, git: &git::Git,
     options.cluster_namespace = format!("clusternet-{}", child.name);
     options.labels = child.labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     options.sync_mode = child.mode;
-    options.app_pusher = child.mode != SyncMode::Pull;
+    options.app_pusher = true;
     options.child_url.clone_from(&server.url);
     options.lease = agent::Lease::RELAXED;
     options.tunnel = Some(Arc::new(agent::HubTunnel::to_url(&server.url)));
