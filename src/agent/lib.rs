@@ -8,6 +8,7 @@ mod credential;
 mod deployer;
 mod join;
 mod options;
+mod predictor;
 mod push;
 mod report;
 mod session;
@@ -23,6 +24,7 @@ use engine::{CancellationToken, Clock, Elector, LeaseOptions, RealClock, Registr
 use kube::Client;
 
 pub use options::{Connect, Join, Lease, Options, Parent, Tunnel, TunnelSession};
+pub use predictor::{Predictor, PredictorOptions};
 pub use push::push;
 pub use tunnel::HubTunnel;
 

@@ -11,6 +11,8 @@ use engine::CancellationToken;
 use futures::future::BoxFuture;
 use kube::Client;
 
+use crate::predictor::{Predictor, PredictorOptions};
+
 /// Makes a client of the parent with a credential, and the CA to trust when it is known by now.
 pub type Connect = Arc<dyn Fn(&Auth, Option<&[u8]>) -> Result<Client, ClientError> + Send + Sync>;
 
@@ -109,6 +111,10 @@ pub struct TunnelSession {
     pub ca_pem: Option<Vec<u8>>,
     /// The child, for serving what comes through the tunnel.
     pub child: Client,
+    /// Where the predictor is said to be, when the parent asks it through the tunnel.
+    pub predictor_address: Option<String>,
+    /// The agent's own predictor, which answers at that address.
+    pub predictor: Option<Arc<Predictor>>,
 }
 
 /// Keeps a tunnel to the hub. Implemented where the tunnel lives; the agent starts it once per session.
@@ -158,6 +164,8 @@ pub struct Options {
     pub limits: cluster::apply::Limits,
     /// Keeps the tunnel; without one the cluster is not reached from the parent.
     pub tunnel: Option<Arc<dyn Tunnel>>,
+    /// Who predicts the child's free capacity; without a tunnel only one that is asked directly counts.
+    pub predictor: Option<PredictorOptions>,
     /// URL under which the child's API server is known, for the ManagedCluster's status.
     pub child_url: String,
     /// Address ranges when they cannot be found out: Services, Pods.
@@ -191,10 +199,16 @@ impl Options {
             git,
             limits: cluster::apply::Limits::default(),
             tunnel: None,
+            predictor: Some(PredictorOptions::tunnelled()),
             child_url: String::new(),
             cidrs: (String::new(), String::new()),
             metrics: engine::Registry::new(),
         }
+    }
+
+    /// The predictor, when the parent can reach it.
+    pub(crate) fn reachable_predictor(&self) -> Option<&PredictorOptions> {
+        self.predictor.as_ref().filter(|predictor| predictor.direct || self.tunnel.is_some())
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {

@@ -161,6 +161,11 @@ async fn serve(shared: &Shared, leadership: &Leadership, id: &str, mut credentia
         if !shared.options.child_url.is_empty() {
             crate::deployer::start(&session, id, &tasks);
         }
+        let own = shared.options.reachable_predictor().filter(|predictor| predictor.own);
+        let predictor = own.map(|_| crate::predictor::Predictor::new(shared.child.clone(), tasks.clone()));
+        if let (Some(predictor), Some(address)) = (&predictor, own.and_then(|own| own.listen)) {
+            tasks.spawn_until_stopped("predictor", predictor.clone().listen(address));
+        }
         if let Some(tunnel) = &shared.options.tunnel {
             let session = TunnelSession {
                 cluster_id: id.to_owned(),
@@ -170,6 +175,8 @@ async fn serve(shared: &Shared, leadership: &Leadership, id: &str, mut credentia
                 auth: credential.auth(),
                 ca_pem: shared.options.parent.ca_pem.clone().or_else(|| credential.ca().map(<[u8]>::to_vec)),
                 child: shared.child.clone(),
+                predictor_address: shared.options.reachable_predictor().filter(|p| !p.direct).map(|p| host_port(&p.address)),
+                predictor,
             };
             tasks.spawn_until_stopped("tunnel", tunnel.run(session, tasks.token().clone()));
         }
@@ -194,6 +201,12 @@ async fn serve(shared: &Shared, leadership: &Leadership, id: &str, mut credentia
             }
         }
     }
+}
+
+/// `host:port` of an address that may be a URL.
+fn host_port(address: &str) -> String {
+    let bare = address.split_once("://").map_or(address, |(_, rest)| rest);
+    bare.split('/').next().unwrap_or_default().to_owned()
 }
 
 /// Completes with a new credential once one was due and could be had.

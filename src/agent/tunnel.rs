@@ -79,9 +79,16 @@ async fn once(url: &str, session: &TunnelSession, targets: Arc<BTreeSet<String>>
     };
     let socket = tunnel::connect(url, token, tls).await?;
     tracing::info!(cluster = session.cluster_name, "tunnel to the hub is open");
+    let (place, predictor) = (session.predictor_address.clone(), session.predictor.clone());
     let acceptor: Acceptor = Arc::new(move |target, stream| {
-        let targets = targets.clone();
-        Box::pin(serve(targets, target, stream))
+        let asked = place.as_ref().is_some_and(|place| *place == target.address) && target.network == "tcp";
+        let served: BoxFuture<'static, ()> = match (asked, predictor.clone()) {
+            (true, Some(predictor)) => Box::pin(predictor.serve(stream)),
+            // Somebody else's predictor, which the operator named.
+            (true, None) => Box::pin(serve(Arc::new(BTreeSet::from([target.address.clone()])), target, stream)),
+            (false, _) => Box::pin(serve(targets.clone(), target, stream)),
+        };
+        served
     });
     let (_tunnel, run) = tunnel::session(socket, Limits::PEER, acceptor);
     Ok(run.await?)

@@ -84,6 +84,10 @@ pub mod annotation {
     pub const APPROVED: &str = "gitops.anabranch.io/approved";
     /// On a Subscription: on failover, how to move: `graceful` keeps the old place until the new one is healthy.
     pub const FAILOVER: &str = "gitops.anabranch.io/failover";
+    /// On a Subscription: `auto` lets replicas return by themselves to clusters that were left because they failed.
+    pub const FAILBACK: &str = "gitops.anabranch.io/failback";
+    /// On a workload: `true` has the totals of a Job or CronJob divided, `false` keeps those of any kind whole.
+    pub const DIVIDE: &str = "gitops.anabranch.io/divide";
     /// On a Subscription: any new text asks for a fresh division, ignoring what runs where (failback).
     pub const REBALANCE: &str = "gitops.anabranch.io/rebalance-requested-at";
 }
@@ -214,6 +218,9 @@ pub mod condition {
     pub const SCHEDULING_WARNING: &str = "SchedulingWarning";
     /// The last wish for a fresh division that was done; the message is the wish.
     pub const REBALANCED: &str = "Rebalanced";
+    /// Clusters that a divided Subscription left because they failed; the message names them. They take nothing again before
+    /// someone asks for it.
+    pub const FAILED_OVER: &str = "FailedOver";
     /// Feeds, Bases and Descriptions of a Subscription are made.
     pub const RENDERED: &str = "Rendered";
     /// Every override that names a feed of a Subscription had an effect.

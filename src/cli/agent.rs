@@ -34,6 +34,15 @@ pub(crate) async fn run(args: AgentArgs, filter: Option<admin::LogFilter>) -> Re
     };
     options.child_url.clone_from(&child.url);
     options.tunnel = Some(Arc::new(agent::HubTunnel::to_url(&child.url)));
+    if let Some(predictor) = &mut options.predictor {
+        predictor.listen = args.predictor_port.map(|port| ([127, 0, 0, 1], port).into());
+        if let Some(port) = args.predictor_port {
+            predictor.address = format!("localhost:{port}");
+        }
+        if let Some(address) = &args.predictor_address {
+            *predictor = agent::PredictorOptions { address: address.clone(), direct: args.predictor_direct_access, own: false, listen: None };
+        }
+    }
     let door = admin::Door::default();
     let metrics = options.metrics.clone();
     door.metrics(move || metrics.render());

@@ -46,13 +46,15 @@ pub(crate) enum Command {
     /// Run the hub against a parent: tunnels, the way into children, the shadow API
     Hub(HubArgs),
     /// Run the scheduler against a parent
-    Scheduler(PartArgs),
+    Scheduler(SchedulerArgs),
     /// Run the controllers against a parent
     Controllers(ControllersArgs),
     /// Run the source controller against a parent
     Source(PartArgs),
     /// Show what a change of the repository would change in which clusters; exit code 2 when something does
     Plan(crate::review::PlanArgs),
+    /// Show what the scheduler would do if something changed; touches nothing; exit code 2 when something moves
+    Schedule(crate::schedule::ScheduleArgs),
     /// Render a chart as `helm template` does
     Template(TemplateArgs),
     /// Measure
@@ -122,6 +124,15 @@ pub(crate) struct AgentArgs {
     /// With --sync-mode pull: do not let the hub apply while the branch cannot be read
     #[arg(long)]
     pub(crate) no_takeover: bool,
+    /// Port of 127.0.0.1 on which free capacity is predicted as well; the parent asks through the tunnel
+    #[arg(long, value_name = "PORT")]
+    pub(crate) predictor_port: Option<u16>,
+    /// Address of another predictor, `HOST:PORT`, in place of the agent's own
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "predictor_port")]
+    pub(crate) predictor_address: Option<String>,
+    /// The parent asks the predictor at its address without the tunnel
+    #[arg(long, requires = "predictor_address")]
+    pub(crate) predictor_direct_access: bool,
     /// Where fetched objects are kept
     #[arg(long, default_value = "anabranch-agent", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
@@ -203,6 +214,15 @@ pub(crate) struct HubArgs {
     /// Where Git mirrors are kept
     #[arg(long, default_value = "anabranch-data", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SchedulerArgs {
+    #[command(flatten)]
+    pub(crate) part: PartArgs,
+    /// Configuration file with profiles, as Clusternet's and Kubernetes' schedulers have them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

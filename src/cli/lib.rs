@@ -14,6 +14,7 @@ mod hub;
 mod log;
 mod parts;
 mod review;
+mod schedule;
 mod template;
 mod up;
 
@@ -44,6 +45,7 @@ pub fn main() -> ExitCode {
         Command::Controllers(args) => run(None, parts::controllers(args, filter)),
         Command::Source(args) => run(None, parts::source(args, filter)),
         Command::Plan(args) => run(None, review::run(args)),
+        Command::Schedule(args) => run(None, schedule::run(args)),
         Command::Template(args) => template::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Version => {

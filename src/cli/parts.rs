@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use engine::{CancellationToken, Tasks};
 use kube::Client;
 
-use crate::args::{ControllersArgs, PartArgs};
+use crate::args::{ControllersArgs, PartArgs, SchedulerArgs};
 use crate::exit::say;
 
 /// An API server as its kubeconfig describes it.
@@ -137,8 +137,10 @@ fn git(args: &PartArgs) -> git::Git {
 }
 
 /// Runs the scheduler.
-pub(crate) async fn scheduler(args: PartArgs, filter: Option<admin::LogFilter>) -> Result<ExitCode> {
+pub(crate) async fn scheduler(args: SchedulerArgs, filter: Option<admin::LogFilter>) -> Result<ExitCode> {
     let mut options = scheduler::Options::new(&identity());
+    options.framework = crate::schedule::framework(args.config.as_deref())?;
+    let args = args.part;
     options.leader_elect = !args.no_leader_election;
     let part = part(&args, filter, &options.metrics).await?;
     finish(scheduler::run(part.client, options, part.tasks.token().clone()), &part.shutdown, &part.tasks).await

@@ -3,6 +3,7 @@
 //! The deploy pipeline is one [`World`](world::World) of caches with one queue per controller; its turns read the caches,
 //! ask `plan` what to do, and perform that. Nothing is polled: a turn is taken because something changed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub use charts::{ChartAnswer, ChartLookup};
 /// How the controllers behave.
 #[derive(Clone)]
 pub struct Options {
+    /// Controllers that are left out, by Clusternet's names: `crrapprover`, `clusterlifecycle`, `deployer`.
+    pub disabled: BTreeSet<String>,
     /// Namespace of the Manifests.
     pub reserved_namespace: String,
     /// Turns that run at a time, per controller of the pipeline.
@@ -48,6 +51,7 @@ impl Options {
     #[must_use]
     pub fn standard() -> Self {
         Self {
+            disabled: BTreeSet::new(),
             reserved_namespace: api::known::namespace::RESERVED.to_owned(),
             workers: 64,
             registration: registration::Options { workers: 8, ..registration::Options::default() },
@@ -74,8 +78,15 @@ pub async fn run(client: Client, options: Options, shutdown: CancellationToken) 
         &tasks,
     );
     let context = registration::Context { client: client.clone(), clock: options.clock.clone(), recorder, metrics: options.metrics.clone() };
-    tasks.spawn("registration", registration::run(context.clone(), options.registration.clone(), tasks.token().clone()));
-    tasks.spawn("lifecycle", lifecycle::run(context, options.lifecycle, tasks.token().clone()));
-    tasks.spawn("pipeline", pipeline::run(client, options, tasks.token().clone()));
+    let runs = |name: &str| !options.disabled.contains(name);
+    if runs("crrapprover") {
+        tasks.spawn("registration", registration::run(context.clone(), options.registration.clone(), tasks.token().clone()));
+    }
+    if runs("clusterlifecycle") {
+        tasks.spawn("lifecycle", lifecycle::run(context, options.lifecycle, tasks.token().clone()));
+    }
+    if runs("deployer") {
+        tasks.spawn("pipeline", pipeline::run(client, options, tasks.token().clone()));
+    }
     tasks.run_until_stopped(PATIENCE).await;
 }

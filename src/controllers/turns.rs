@@ -14,6 +14,7 @@ use plan::descriptions::{self, FeedSeen, MissingFeeds};
 use plan::overrides::{Override, order};
 use plan::render::{self, feed_index};
 use plan::step::{Step, Version, app_ref, label_of};
+use plan::shares::{self, Scalers};
 use plan::{feeds, inventory, lost, releases, subscription};
 
 use crate::world::{FeedKind, Leaving, OverrideKind, Told, World, facts};
@@ -32,9 +33,10 @@ impl World {
         let Some(object) = self.subscriptions.get_key(key) else { return Ok(Settled::QUIET) };
         let uid = object.metadata.uid.clone().unwrap_or_default();
         let inventory = self.inventories.get_key(key);
-        let templates = object.spec.feeds.iter().map(|feed| self.manifests_of(feed).first().map(|m| self.part(m).template.clone())).collect();
+        let templates: Vec<_> = object.spec.feeds.iter().map(|feed| self.template(feed)).collect();
+        let scales = object.spec.feeds.iter().map(|feed| self.scale(feed)).collect();
         let mut changed = false;
-        changed |= self.perform_in_order(&inventory::decide(&inventory::Seen { subscription: object.clone(), templates, inventory: inventory.clone() })).await?;
+        changed |= self.perform_in_order(&inventory::decide(&inventory::Seen { subscription: object.clone(), templates, scales, inventory: inventory.clone() })).await?;
         let bindings = object.status.as_ref().map_or(&[][..], |status| &status.binding_clusters);
         let mut clusters = BTreeMap::new();
         for bound in bindings {
@@ -50,6 +52,7 @@ impl World {
             bases,
             shares: self.localizations.by("subscription", &uid),
             inventory,
+            scalers: self.scalers(&object),
             clusters,
         };
         let plan = subscription::decide(&seen);
@@ -125,21 +128,50 @@ impl World {
         // The share comes from the decision itself, not from the Localization that publishes it: the first write is the share.
         let share = subscription.filter(|s| subscription::divides(s)).and_then(|s| {
             let inventory = self.inventories.get(s.metadata.namespace.as_deref().unwrap_or_default(), s.metadata.name.as_deref().unwrap_or_default());
-            subscription::share(s, inventory.as_deref(), bound, feed)
+            shares::share(s, inventory.as_deref(), &self.scalers(s), bound, feed)
         });
         let parts = parts
             .into_iter()
             .map(|part| {
                 let mut overrides = self.overrides_for(&part.target, cluster);
-                if let Some((pointer, replicas)) = &share {
+                if let Some(changes) = &share {
                     let created = self.share_created(subscription, cluster, feed);
-                    overrides.push(Arc::new(Override::share(&cluster.namespace, "", &part.target, pointer, *replicas, created)));
+                    overrides.push(Arc::new(Override::share(&cluster.namespace, "", &part.target, changes, created)));
                 }
                 order(&mut overrides);
                 (part, overrides)
             })
             .collect();
         FeedSeen { feed: feed.clone(), parts, held, now: self.now_digest(&feed_index(&feed.api_version, &feed.kind, &feed.name)) }
+    }
+
+    /// The object that a feed names.
+    fn template(&self, feed: &api::apps::Feed) -> Option<Arc<serde_json::Value>> {
+        self.manifests_of(feed).first().map(|manifest| self.part(manifest).template.clone())
+    }
+
+    /// Where the kind of a feed keeps its replicas, when its definition is among the Manifests.
+    fn scale(&self, feed: &api::apps::Feed) -> Option<String> {
+        let group = feed.api_version.split_once('/')?.0;
+        let manifest = self.manifests_of(feed).into_iter().next()?;
+        let plural = manifest.metadata.name.as_deref()?.split('.').next()?;
+        let definition = api::apps::Feed {
+            api_version: "apiextensions.k8s.io/v1".to_owned(),
+            kind: "CustomResourceDefinition".to_owned(),
+            namespace: String::new(),
+            name: format!("{plural}.{group}"),
+        };
+        inventory::scale_of(&*self.template(&definition)?, &feed.api_version)
+    }
+
+    /// The autoscalers among the feeds of a divided Subscription.
+    fn scalers(&self, subscription: &Subscription) -> Scalers {
+        let feeds = &subscription.spec.feeds;
+        if !subscription::divides(subscription) || !feeds.iter().any(shares::is_scaler) {
+            return Scalers::new();
+        }
+        let templates: Vec<_> = feeds.iter().map(|feed| self.template(feed)).collect();
+        shares::scalers(feeds, |feed| templates.get(feeds.iter().position(|other| other == feed)?)?.as_deref())
     }
 
     /// When the generated Localization of a share was made: it competes by age with people's own of priority 1000.

@@ -17,6 +17,8 @@ use manifest::{Limits, merge};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
+use crate::shares;
+
 /// Whose override it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
@@ -145,10 +147,10 @@ impl Override {
 
     /// The share of a divided workload. `created` is the creation of its Localization, `None` before that exists.
     #[must_use]
-    pub fn share(namespace: &str, name: &str, feed: &ObjectRef, pointer: &str, replicas: i32, created: Option<i128>) -> Self {
+    pub fn share(namespace: &str, name: &str, feed: &ObjectRef, changes: &[shares::Change], created: Option<i128>) -> Self {
         let config = OverrideConfig {
             name: SHARE_STEP.to_owned(),
-            value: share_patch(pointer, replicas),
+            value: shares::rendered(changes),
             kind: OverrideType::JSONPatch,
             ..OverrideConfig::default()
         };
@@ -256,12 +258,6 @@ pub fn order(overrides: &mut [Arc<Override>]) {
 pub const SHARE_PRIORITY: i32 = 1000;
 /// Name of the one entry in a generated Localization.
 pub const SHARE_STEP: &str = "dividing scheduling replicas";
-
-/// The patch of a generated Localization, with the members in Clusternet's order.
-#[must_use]
-pub fn share_patch(pointer: &str, replicas: i32) -> String {
-    format!(r#"[{{"path":{},"value":{replicas},"op":"replace"}}]"#, Value::String(pointer.to_owned()))
-}
 
 /// True for a Localization that the deployer made for a divided workload.
 #[must_use]

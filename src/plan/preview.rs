@@ -28,6 +28,7 @@ use crate::inventory;
 use crate::overrides::{Override, combine, order};
 use crate::placement::{Admission, Begun, ClusterInfo, Framework, Outcome, Previous, Request, Snapshot, Subject, admit, begin, finish};
 use crate::render::{self, ClusterFacts, Memo, Part, feed_index, feed_names};
+use crate::shares::{self, Scalers};
 use crate::source::{Desired, Parsed, Settings, assemble};
 use crate::step::Step;
 use crate::subscription;
@@ -147,6 +148,28 @@ impl Objects {
         out
     }
 
+    /// Where the kinds of feeds keep their replicas, as the definitions here say.
+    fn scales(&self, feeds: &[Feed]) -> Vec<Option<String>> {
+        let definitions: Vec<&Arc<Part>> = self.manifests.values().flatten().filter(|part| part.target.kind == "CustomResourceDefinition").collect();
+        let scale = |feed: &Feed| {
+            let is_of = |part: &&&Arc<Part>| {
+                let at = |path: &str| part.template.pointer(path).and_then(Value::as_str).unwrap_or_default();
+                at("/spec/names/kind") == feed.kind && feed.api_version.strip_prefix(at("/spec/group")).is_some_and(|rest| rest.starts_with('/'))
+            };
+            inventory::scale_of(&definitions.iter().find(is_of)?.template, &feed.api_version)
+        };
+        feeds.iter().map(scale).collect()
+    }
+
+    /// The autoscalers among feeds.
+    fn scalers(&self, feeds: &[Feed]) -> Scalers {
+        if !feeds.iter().any(shares::is_scaler) {
+            return Scalers::new();
+        }
+        let templates: Vec<Option<Arc<Value>>> = feeds.iter().map(|feed| self.parts(feed).first().map(|part| part.template.clone())).collect();
+        shares::scalers(feeds, |feed| templates.get(feeds.iter().position(|other| other == feed)?)?.as_deref())
+    }
+
     fn overrides(&self, part: &Part, cluster: &ClusterFacts) -> Vec<Arc<Override>> {
         let key = feed_index(&part.target.api_version, &part.target.kind, &part.target.name);
         let all = self.globals.get(&key).into_iter().chain(self.locals.get(&key)).flatten();
@@ -229,7 +252,7 @@ fn stable_uid(key: &str) -> String {
 
 fn inventory_of(one: &Subscription, objects: &Objects) -> Option<FeedInventory> {
     let templates = one.spec.feeds.iter().map(|feed| if feed.is_helm_chart() { None } else { objects.parts(feed).first().map(|p| p.template.clone()) }).collect();
-    let seen = inventory::Seen { subscription: Arc::new(one.clone()), templates, inventory: None };
+    let seen = inventory::Seen { subscription: Arc::new(one.clone()), templates, scales: objects.scales(&one.spec.feeds), inventory: None };
     inventory::decide(&seen).into_iter().find_map(|step| match step {
         Step::Create { object } => FeedInventory::from_object(&object).ok(),
         _ => None,
@@ -279,7 +302,7 @@ fn schedule(one: &Subscription, inventory: Option<&FeedInventory>, before: Optio
 /// The Descriptions of a bound Subscription, made by the steps of the deploy pipeline.
 fn describe(one: &Subscription, inventory: Option<&FeedInventory>, facts: &BTreeMap<String, ClusterFacts>, objects: &Objects, memo: &mut Memo, bound: &mut Bound) -> Vec<Description> {
     let clusters = bound.status.binding_clusters.iter().filter_map(|key| facts.get(key).map(|f| (key.clone(), f.clone()))).collect();
-    let seen = subscription::Seen { subscription: Arc::new(one.clone()), bases: Vec::new(), shares: Vec::new(), inventory: inventory.cloned().map(Arc::new), clusters };
+    let seen = subscription::Seen { subscription: Arc::new(one.clone()), bases: Vec::new(), shares: Vec::new(), inventory: inventory.cloned().map(Arc::new), scalers: objects.scalers(&one.spec.feeds), clusters };
     let mut out = Vec::new();
     for step in subscription::decide(&seen).steps {
         let Step::Create { object } = step else { continue };
@@ -331,11 +354,11 @@ fn describe(one: &Subscription, inventory: Option<&FeedInventory>, facts: &BTree
 }
 
 fn feed_seen(feed: &Feed, one: &Subscription, inventory: Option<&FeedInventory>, cluster: &ClusterFacts, bound: &str, objects: &Objects) -> FeedSeen {
-    let share = if subscription::divides(one) { subscription::share(one, inventory, bound, feed) } else { None };
+    let share = if subscription::divides(one) { shares::share(one, inventory, &objects.scalers(&one.spec.feeds), bound, feed) } else { None };
     let parts = objects.parts(feed).into_iter().map(|part| {
         let mut overrides = objects.overrides(&part, cluster);
-        if let Some((pointer, replicas)) = &share {
-            overrides.push(Arc::new(Override::share(&cluster.namespace, "", &part.target, pointer, *replicas, None)));
+        if let Some(changes) = &share {
+            overrides.push(Arc::new(Override::share(&cluster.namespace, "", &part.target, changes, None)));
         }
         order(&mut overrides);
         (part, overrides)

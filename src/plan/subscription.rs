@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::ObjectMeta;
-use api::apps::{Base, Feed, FeedInventory, Localization, OverridePolicy, OverrideType, Subscription};
+use api::apps::{Base, Feed, FeedInventory, Localization, Subscription};
 use api::known::{annotation, component, finalizer, label};
 use api::names;
 use api::object::{self, ObjectRef};
 use api::reason::Reason;
 use serde_json::{Value, json};
 
-use crate::overrides::{SHARE_PRIORITY, SHARE_STEP, share_patch};
 use crate::render::ClusterFacts;
+use crate::shares::{self, Scalers};
 use crate::step::{MetaWish, Step, Version, annotation_of, app_ref, label_of, owner};
 
 /// Longest name that the labels `config.name` and `subs.name` are written for (Clusternet's bound: 63 less a suffix).
@@ -32,6 +32,8 @@ pub struct Seen {
     pub shares: Vec<Arc<Localization>>,
     /// Its FeedInventory.
     pub inventory: Option<Arc<FeedInventory>>,
+    /// Autoscalers among its feeds.
+    pub scalers: Scalers,
     /// The bound clusters that exist, by `namespace/name`.
     pub clusters: BTreeMap<String, ClusterFacts>,
 }
@@ -59,25 +61,6 @@ pub fn base_name(subscription: &ObjectMeta, cluster_namespace: &str) -> String {
 #[must_use]
 pub fn share_name(base: &str, feed: &Feed) -> String {
     names::with_suffix(base, &[&feed.key()], names::SUBDOMAIN_MAX)
-}
-
-/// How many replicas of a feed a cluster gets: the place of the cluster in the bindings, and the JSON pointer of the count.
-/// `None` for feeds that are not divided.
-#[must_use]
-pub fn share(subscription: &Subscription, inventory: Option<&FeedInventory>, cluster: &str, feed: &Feed) -> Option<(String, i32)> {
-    let status = subscription.status.as_ref()?;
-    let order = inventory?.spec.feeds.iter().find(|order| order.feed == *feed)?;
-    if order.desired_replicas.is_none() || order.replica_json_path.is_empty() {
-        return None;
-    }
-    let replicas = status.replicas.get(&feed.key())?;
-    if replicas.len() != status.binding_clusters.len() {
-        return None;
-    }
-    // The scheduler writes them sorted; somebody else may not.
-    let sorted = status.binding_clusters.binary_search_by(|bound| bound.as_str().cmp(cluster)).ok();
-    let at = sorted.or_else(|| status.binding_clusters.iter().position(|bound| bound == cluster))?;
-    Some((order.replica_json_path.clone(), *replicas.get(at)?))
 }
 
 /// Whether the Subscription divides replicas.
@@ -251,20 +234,18 @@ fn shares(seen: &Seen, kept: &[(&str, &Arc<Base>)], at: &ObjectRef, uid: &str, s
                 uneven.insert(order.feed.key());
             }
         }
-        let places: BTreeMap<&str, usize> = status.binding_clusters.iter().enumerate().map(|(at, bound)| (bound.as_str(), at)).collect();
         for (bound, base) in kept {
-            let Some(place) = places.get(bound) else { continue };
-            for order in seen.inventory.iter().flat_map(|inventory| &inventory.spec.feeds) {
-                let key = order.feed.key();
-                if order.desired_replicas.is_none() || unset.contains(&key) || uneven.contains(&key) || !seen.subscription.spec.feeds.contains(&order.feed) {
+            for feed in &seen.subscription.spec.feeds {
+                let key = feed.key();
+                if unset.contains(&key) || uneven.contains(&key) {
                     continue;
                 }
-                let Some(replicas) = status.replicas.get(&key).and_then(|replicas| replicas.get(*place)) else { continue };
+                let Some(changes) = shares::share(&seen.subscription, seen.inventory.as_deref(), &seen.scalers, bound, feed) else { continue };
                 let namespace = base.metadata.namespace.as_deref().unwrap_or_default();
-                let mut there = have.remove(&(namespace, &order.feed)).unwrap_or_default().into_iter().filter(|one| one.metadata.deletion_timestamp.is_none());
-                let spec = share_spec(&order.feed, &order.replica_json_path, *replicas);
+                let mut there = have.remove(&(namespace, feed)).unwrap_or_default().into_iter().filter(|one| one.metadata.deletion_timestamp.is_none());
+                let spec = shares::localization_spec(feed, &changes);
                 match there.next() {
-                    None => steps.push(Step::Create { object: fresh_share(base, uid, &order.feed, &spec) }),
+                    None => steps.push(Step::Create { object: fresh_share(base, uid, feed, &spec) }),
                     Some(one) => {
                         let now = json!(one.spec);
                         if now != spec {
@@ -295,15 +276,6 @@ fn shares(seen: &Seen, kept: &[(&str, &Arc<Base>)], at: &ObjectRef, uid: &str, s
 
 fn join(texts: &BTreeSet<String>) -> String {
     texts.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
-}
-
-fn share_spec(feed: &Feed, pointer: &str, replicas: i32) -> Value {
-    json!({
-        "overridePolicy": OverridePolicy::ApplyNow,
-        "overrides": [{"name": SHARE_STEP, "type": OverrideType::JSONPatch, "value": share_patch(pointer, replicas)}],
-        "priority": SHARE_PRIORITY,
-        "feed": feed,
-    })
 }
 
 fn fresh_share(base: &Base, subscription_uid: &str, feed: &Feed, spec: &Value) -> Value {

@@ -2,6 +2,7 @@
 //!
 //! Data on stdout, talk on stderr. It only reads, with the caller's own kubeconfig.
 
+mod explain;
 mod status;
 mod tree;
 
@@ -26,6 +27,14 @@ struct Args {
 enum Command {
     /// Print every cluster with its branch, its commits and its health
     Status,
+    /// Print why a Subscription is where it is: what the scheduler wrote, and its decision as a table
+    Explain {
+        /// The Subscription, `sub/NAME` or `NAME`
+        name: String,
+        /// Its namespace
+        #[arg(long, short, default_value = "default", value_name = "NAMESPACE")]
+        namespace: String,
+    },
     /// Print a Subscription down to the objects and their health
     Tree {
         /// Name of the Subscription
@@ -73,6 +82,7 @@ async fn run(args: Args) -> Result<String> {
     let client = cluster::client::from_kubeconfig(&text, None).await?;
     match args.command {
         Command::Status => status::text(&client).await,
+        Command::Explain { name, namespace } => explain::text(&client, &namespace, explain::name(&name)?).await,
         Command::Tree { name, namespace } => tree::text(&client, &namespace, &name).await,
     }
 }

@@ -9,7 +9,7 @@ use api::known::{condition, manager};
 use api::reason::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use kube::{Api, Client};
-use plan::placement::{Decision, Outcome, Placement, Previous};
+use plan::placement::{Decision, Outcome, Placement, Previous, mark_left};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::brain::{Again, Decided, Entry, Written, changed};
@@ -26,6 +26,16 @@ pub enum BindError {
     /// Somebody else kept writing in between, or changed the spec.
     #[error("bind {0}: the Subscription has changed")]
     Changed(String),
+    /// A plugin refuses.
+    #[error("bind {key}: {plugin}: {why}")]
+    Refused {
+        /// Subscription.
+        key: String,
+        /// Plugin.
+        plugin: &'static str,
+        /// What it says.
+        why: String,
+    },
     /// The server refuses or cannot be reached.
     #[error("bind {key}")]
     Write {
@@ -42,7 +52,7 @@ impl BindError {
     pub fn again(&self) -> Again {
         match self {
             Self::Gone(_) => Again::Never,
-            Self::Changed(_) | Self::Write { .. } => Again::Backoff,
+            Self::Changed(_) | Self::Refused { .. } | Self::Write { .. } => Again::Backoff,
         }
     }
 }
@@ -60,6 +70,9 @@ pub fn conditions_after(before: &[Condition], decision: &Decision, generation: i
             conditions::set(&mut list, condition::SCHEDULING_WARNING, Verdict::True, reason.as_str(), &text, generation, now);
         }
         None => _ = conditions::remove(&mut list, condition::SCHEDULING_WARNING),
+    }
+    if let Outcome::Bind(placement) | Outcome::Trim(placement) = &decision.outcome {
+        mark_left(&mut list, &placement.left, generation, now);
     }
     if let Some(mark) = mark.filter(|_| decision.is_bound()) {
         conditions::set(&mut list, condition::REBALANCED, Verdict::True, Reason::Succeeded.as_str(), mark, generation, now);

@@ -6,12 +6,14 @@ use std::sync::{Arc, Weak};
 use api::apps::{FeedInventory, FeedInventorySpec, Subscription};
 use api::clusters::ManagedCluster;
 use jiff::Timestamp;
+use plan::placement::preempt::Needs;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use plan::placement::{
     Admission, Begun, ClusterChange, ClusterInfo, Decision, Events, Framework, Outcome, Pending, Placement, Previous, Ready, Request, Retry,
     SelectorId, Snapshot, Subject, admit, begin, finish, same_bindings,
 };
 
+use crate::promises::Promises;
 use crate::queue::{Ended, Key, Queue};
 
 /// A Subscription as the scheduler keeps it.
@@ -31,6 +33,13 @@ pub struct Entry {
     pub previous: Arc<Previous>,
     /// A binding is being written, or was; what a watch says meanwhile may be older.
     assumed: Option<Assumed>,
+}
+
+impl Entry {
+    /// Whether a decision about it is on its way to the server.
+    pub(crate) fn is_being_written(&self) -> bool {
+        self.assumed.as_ref().is_some_and(|assumed| assumed.version.is_none())
+    }
 }
 
 #[derive(Clone)]
@@ -101,16 +110,22 @@ impl Interner {
     }
 }
 
+/// After this long something that found no room looks again.
+const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// All state of a scheduler.
 pub struct Brain {
-    framework: Framework,
-    snapshot: Snapshot,
-    entries: BTreeMap<Key, Entry>,
-    inventories: BTreeMap<Key, Arc<FeedInventorySpec>>,
+    pub(crate) framework: Framework,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) entries: BTreeMap<Key, Entry>,
+    pub(crate) inventories: BTreeMap<Key, Arc<FeedInventorySpec>>,
     interest: BTreeMap<SelectorId, BTreeSet<Key>>,
     /// Events of clusters that were not yet passed on, by selector: many changes cost one walk over its Subscriptions.
     dirty: BTreeMap<SelectorId, Events>,
-    queue: Queue,
+    pub(crate) queue: Queue,
+    /// Decided for others than the one whose turn it was.
+    pub(crate) urgent: VecDeque<Box<Decided>>,
+    pub(crate) promises: Promises,
     /// Taken from the queue, but they must ask predictors and too many are asking already.
     parked: VecDeque<Key>,
     interner: Interner,
@@ -127,6 +142,8 @@ impl Brain {
             interest: BTreeMap::new(),
             dirty: BTreeMap::new(),
             queue: Queue::new(),
+            urgent: VecDeque::new(),
+            promises: Promises::default(),
             parked: VecDeque::new(),
             interner: Interner::default(),
         }
@@ -230,6 +247,7 @@ impl Brain {
                 && old.subject.spec == entry.subject.spec
                 && old.subject.rebalance == entry.subject.rebalance
                 && old.subject.graceful == entry.subject.graceful
+                && old.subject.failback == entry.subject.failback
                 && old.uid == entry.uid;
             let older = old.assumed.filter(|assumed| match (assumed.version, version(&entry.resource_version)) {
                 (Some(written), Some(have)) => have < written,
@@ -266,6 +284,10 @@ impl Brain {
         if let Some((key, entry)) = self.entries.remove_entry(key) {
             self.forget_interest(&key, &entry.subject);
             entry.subject.release(&mut self.snapshot);
+            if entry.subject.is_dynamic() {
+                self.promises.withdraw(&key);
+                self.queue.release(Events::RELEASED);
+            }
         }
         self.queue.remove(key);
         self.parked.retain(|parked| **parked != *key);
@@ -331,6 +353,9 @@ impl Brain {
     ///
     /// With `may_ask` false, those that need predictors are parked, so that slow predictors never hold up the others.
     pub fn next(&mut self, now: Timestamp, may_ask: bool) -> Option<Work> {
+        if let Some(decided) = self.urgent.pop_front() {
+            return Some(Work::Write(decided));
+        }
         for (id, events) in std::mem::take(&mut self.dirty) {
             for key in self.interest.get(&id).into_iter().flatten() {
                 self.queue.wake(key, events);
@@ -365,7 +390,7 @@ impl Brain {
     }
 
     /// Ends a cycle whose predictors have answered; `None` when the Subscription is gone or has changed meanwhile.
-    pub fn answered(&mut self, key: &Key, pending: Pending, now: Timestamp) -> Option<Box<Decided>> {
+    pub fn answered(&mut self, key: &Key, mut pending: Pending, now: Timestamp) -> Option<Box<Decided>> {
         let asked = Arc::clone(&pending.request().subject);
         let same = self.entries.get(key).is_some_and(|entry| {
             entry.subject.spec_hash == asked.spec_hash && entry.subject.generation == asked.generation && entry.subject.rebalance == asked.rebalance
@@ -375,12 +400,29 @@ impl Brain {
             self.queue.end(key, Ended::Idle(Events::ALL), None, now);
             return None;
         };
-        let decision = finish(&profile, pending);
+        let needs = if self.framework.policy.reserve_growth { self.needs(key) } else { BTreeMap::new() };
+        self.promises.expire(now);
+        if !self.promises.is_empty() {
+            let none = Needs::default();
+            let of = |feed: usize| asked.feed_keys.get(feed).and_then(|key| needs.get(key)).unwrap_or(&none);
+            pending.lessen(|cluster, feed| self.promises.of(&cluster.key, key, of(feed)));
+        }
+        let request = pending.request().clone();
+        let mut decision = finish(&profile, pending);
+        let previous = Arc::clone(&self.entries.get(key)?.previous);
+        // First what is placed, then the room to be made for the rest: one must not use up the other.
+        if let Some(placement) = changed(&decision, &previous).filter(|_| self.framework.policy.reserve_growth) {
+            for (cluster, feed, more) in growth(&previous, placement) {
+                let needs = needs.get(&feed).cloned().unwrap_or_default();
+                self.promises.placed(&cluster, key, &feed, more, needs, now);
+            }
+        }
+        self.preempt(key, &request, &mut decision, now);
         self.decided(Arc::clone(key), decision).map(Box::new)
     }
 
     /// Assumes the decision, so that the next cycles see it before the server does.
-    fn decided(&mut self, key: Key, mut decision: Box<Decision>) -> Option<Decided> {
+    pub(crate) fn decided(&mut self, key: Key, mut decision: Box<Decision>) -> Option<Decided> {
         let entry = self.entries.get_mut(&key)?;
         if let Outcome::Bind(placement) | Outcome::Trim(placement) = &mut decision.outcome {
             placement.bindings = if same_bindings(&placement.bindings, &entry.previous.bindings) {
@@ -414,6 +456,7 @@ impl Brain {
                 }
                 Ok(None) => entry.assumed = None,
                 Err(_) => {
+                    self.promises.withdraw(key);
                     if entry.assumed.take().is_some() {
                         entry.previous = Arc::clone(&decided.entry.previous);
                     }
@@ -421,6 +464,12 @@ impl Brain {
             }
         }
         let decision = &decided.decision;
+        let placement = changed(decision, &decided.entry.previous).filter(|_| matches!(result, Ok(Some(_))) && decided.entry.subject.is_dynamic());
+        let shrank = placement.is_some_and(|placement| {
+            let previous = &decided.entry.previous;
+            let back = Placement { bindings: Arc::clone(&previous.bindings), replicas: previous.replicas.clone(), ..Placement::default() };
+            !growth(&Previous::from(placement), &back).is_empty()
+        });
         let ended = match (result, decision.retry) {
             (Err(Again::Backoff), _) | (Ok(_), Retry::Backoff) => Ended::Failed(decision.wake | Events::SUBSCRIPTION),
             (Ok(_), Retry::Done) => Ended::Idle(wake_of_bound(&decided.entry.subject)),
@@ -428,13 +477,40 @@ impl Brain {
             // The object is gone; its deletion event follows.
             (Err(Again::Never), _) => Ended::Idle(Events::ALL),
         };
-        self.queue.end(key, ended, decision.recheck, now);
+        // Nobody tells when Pods go, so what found no room looks again by itself.
+        let later = (!decision.missing.is_empty()).then(|| now.saturating_add(LOOK_AGAIN).unwrap_or(Timestamp::MAX));
+        let recheck = [decision.recheck, later].into_iter().flatten().min();
+        self.queue.end(key, ended, recheck, now);
+        if shrank {
+            self.queue.release(Events::RELEASED);
+        }
     }
 
     /// When something is due by time alone.
     pub fn next_deadline(&mut self) -> Option<Timestamp> {
         self.queue.next_deadline()
     }
+}
+
+/// How many more replicas a placement has than what was before: cluster, feed key, replicas.
+fn growth(before: &Previous, after: &Placement) -> Vec<(Arc<str>, String, i64)> {
+    // Mostly the clusters are the same, and nothing is to be looked up.
+    let places: Option<BTreeMap<&str, usize>> = (!same_bindings(&before.bindings, &after.bindings))
+        .then(|| before.bindings.iter().enumerate().map(|(at, cluster)| (&**cluster, at)).collect());
+    let had = |at: usize, cluster: &str, feed: &str| {
+        let at = places.as_ref().map_or(Some(at), |places| places.get(cluster).copied());
+        at.and_then(|at| before.replicas.get(feed)?.get(at)).copied().map_or(0, i64::from)
+    };
+    let mut out = Vec::new();
+    for (feed, shares) in &after.replicas {
+        for (at, (cluster, share)) in after.bindings.iter().zip(shares).enumerate().filter(|(_, (_, share))| **share > 0) {
+            let more = i64::from(*share) - had(at, cluster, feed);
+            if more > 0 {
+                out.push((Arc::clone(cluster), feed.clone(), more));
+            }
+        }
+    }
+    out
 }
 
 /// What is to come of a failed write.
@@ -457,8 +533,10 @@ pub fn changed<'a>(decision: &'a Decision, previous: &Previous) -> Option<&'a Pl
 /// Events that may move a Subscription that is bound.
 fn wake_of_bound(subject: &Subject) -> Events {
     let base = Events::SUBSCRIPTION | Events::REMOVED | Events::LABELS | Events::TAINTS;
-    if subject.divides() {
+    if subject.is_dynamic() {
         base | Events::READY | Events::INVENTORY
+    } else if subject.divides() {
+        base | Events::ADDED | Events::READY | Events::INVENTORY | Events::HEALTH
     } else {
         base | Events::ADDED | Events::READY
     }

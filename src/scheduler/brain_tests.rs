@@ -241,6 +241,154 @@ fn higher_priority_goes_first() {
     assert!(world.writes.iter().all(|decided| matches!(decided.decision.outcome, Outcome::Bind(_))));
 }
 
+/// A stage for dynamic dividing: `used` tells what each cluster holds, so that predictors can answer.
+fn answered(brain: &mut Brain, key: &crate::queue::Key, mut pending: plan::placement::Pending, free: &BTreeMap<String, i32>, now: Timestamp) -> Option<Box<Decided>> {
+    let clusters: Vec<(usize, String)> = pending.clusters().map(|(number, info)| (number, info.name.clone())).collect();
+    let feeds = pending.feeds().len();
+    for (number, name) in clusters {
+        pending.answer(number, Ok(vec![free.get(&name).copied().unwrap_or(0); feeds]));
+    }
+    brain.answered(key, pending, now)
+}
+
+fn dynamic(world: &mut World, brain: &mut Brain, name: &str, priority: i32, total: i32) {
+    world.subscription(name, 0, true, priority);
+    if let Some(subscription) = world.watch.back_mut() {
+        subscription.spec.dividing_scheduling = serde_json::from_value(json!({"type": "Dynamic", "dynamicDividing": {"strategy": "Spread"}})).expect("valid");
+        world.subscriptions.insert(name.to_owned(), subscription.clone());
+    }
+    world.inventory(brain, name, total);
+    while world.hear(brain) {}
+}
+
+fn predicting(world: &mut World, brain: &mut Brain, name: &str) {
+    let cluster = ManagedCluster::from_object(&json!({
+        "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"clusterId": name}, "status": {"predictorEnabled": true, "predictorAddress": "x"},
+    }))
+    .expect("a cluster");
+    brain.cluster(&cluster);
+    world.clusters.insert(name.to_owned(), cluster);
+}
+
+fn shares(world: &World, name: &str) -> Vec<i32> {
+    let status = world.subscriptions.get(name).and_then(|one| one.status.clone()).unwrap_or_default();
+    status.replicas.values().next().cloned().unwrap_or_default()
+}
+
+/// Takes turns until nothing is due now; free capacity is `room` less what the statuses hold.
+fn run_dynamic(world: &mut World, brain: &mut Brain, room: &[(&str, i32)]) {
+    for _ in 0..50 {
+        let mut free: BTreeMap<String, i32> = room.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        for status in world.subscriptions.values().filter_map(|one| one.status.as_ref()) {
+            for shares in status.replicas.values() {
+                for (cluster, share) in status.binding_clusters.iter().zip(shares) {
+                    *free.get_mut(cluster.trim_start_matches("ns/")).expect("known") -= share;
+                }
+            }
+        }
+        match brain.next(world.at(), true) {
+            Some(Work::Write(decided)) => world.writes.push(decided),
+            Some(Work::Ask(key, pending)) => {
+                if let Some(decided) = answered(brain, &key, pending, &free, world.at()) {
+                    world.writes.push(decided);
+                }
+            }
+            None => return,
+        }
+        while !world.writes.is_empty() {
+            world.write(brain, 0, false);
+            while world.hear(brain) {}
+        }
+    }
+    panic!("it never gets quiet");
+}
+
+#[test]
+fn lower_priorities_give_way_and_do_not_come_back() {
+    let mut world = World::default();
+    let mut brain = Brain::new(Framework::standard());
+    predicting(&mut world, &mut brain, "a");
+    dynamic(&mut world, &mut brain, "low", 1, 5);
+    run_dynamic(&mut world, &mut brain, &[("a", 6)]);
+    assert_eq!(shares(&world, "low"), [5]);
+    world.now += 21;
+    dynamic(&mut world, &mut brain, "high", 9, 4);
+    run_dynamic(&mut world, &mut brain, &[("a", 6)]);
+    // One place is free, three are made. Two are taken at once, one when it is sure that the first was not counted twice.
+    assert_eq!((shares(&world, "high"), shares(&world, "low")), (vec![3], vec![2]));
+    let low = world.subscriptions.get("low").and_then(|one| one.status.clone()).expect("a status");
+    let told = api::conditions::find(&low.conditions, "Scheduled").expect("told");
+    assert!(told.message.contains("fleet/high"), "{}", told.message);
+    world.now += 6;
+    run_dynamic(&mut world, &mut brain, &[("a", 6)]);
+    world.now += 60;
+    run_dynamic(&mut world, &mut brain, &[("a", 6)]);
+    assert_eq!((shares(&world, "high"), shares(&world, "low")), (vec![4], vec![2]));
+}
+
+#[test]
+fn who_may_not_preempt_waits_for_room() {
+    let mut world = World::default();
+    let mut brain = Brain::new(Framework::standard());
+    predicting(&mut world, &mut brain, "a");
+    dynamic(&mut world, &mut brain, "low", 1, 5);
+    run_dynamic(&mut world, &mut brain, &[("a", 6)]);
+    world.now += 21;
+    world.subscription("high", 0, true, 9);
+    if let Some(subscription) = world.watch.back_mut() {
+        subscription.spec.preemption_policy = Some(api::apps::PreemptionPolicy::PreemptNever);
+        subscription.spec.dividing_scheduling = serde_json::from_value(json!({"type": "Dynamic", "dynamicDividing": {"strategy": "Spread"}})).expect("valid");
+        world.subscriptions.insert("high".to_owned(), subscription.clone());
+    }
+    world.inventory(&mut brain, "high", 4);
+    while world.hear(&mut brain) {}
+    run_dynamic(&mut world, &mut brain, &[("a", 6)]);
+    assert_eq!((shares(&world, "high"), shares(&world, "low")), (vec![1], vec![5]));
+    // Room is given up: the waiting one is told.
+    world.subscriptions.remove("low");
+    brain.subscription_gone("fleet/low");
+    run_dynamic(&mut world, &mut brain, &[("a", 6)]);
+    assert_eq!(shares(&world, "high"), [4]);
+}
+
+#[test]
+fn what_was_just_placed_is_not_given_away_again() {
+    let mut world = World::default();
+    let mut brain = Brain::new(Framework::standard());
+    predicting(&mut world, &mut brain, "a");
+    let stale = BTreeMap::from([("a".to_owned(), 6)]);
+    for (name, want) in [("one", vec![5]), ("two", vec![1])] {
+        dynamic(&mut world, &mut brain, name, 0, 5);
+        while let Some(work) = brain.next(world.at(), true) {
+            match work {
+                Work::Write(decided) => world.writes.push(decided),
+                // The predictor does not see the new Pods yet.
+                Work::Ask(key, pending) => world.writes.extend(answered(&mut brain, &key, pending, &stale, world.at())),
+            }
+            while !world.writes.is_empty() {
+                world.write(&mut brain, 0, false);
+                while world.hear(&mut brain) {}
+            }
+        }
+        assert_eq!(shares(&world, name), want);
+    }
+}
+
+#[test]
+fn static_shares_follow_a_cluster_that_joins() {
+    let mut world = World::default();
+    let mut brain = Brain::new(Framework::standard());
+    world.cluster(&mut brain, "a", 0, false);
+    world.subscription("a", 0, true, 0);
+    world.inventory(&mut brain, "a", 6);
+    world.quiet(&mut brain);
+    assert_eq!(shares(&world, "a"), [6]);
+    world.cluster(&mut brain, "b", 0, false);
+    world.quiet(&mut brain);
+    assert_eq!(shares(&world, "a"), [3, 3]);
+}
+
 #[test]
 fn slow_predictors_hold_up_nobody() {
     let mut world = World::default();

@@ -9,17 +9,22 @@ pub mod bind;
 pub mod brain;
 #[cfg(test)]
 mod brain_tests;
+pub mod extend;
 pub mod predict;
+mod preempt;
+mod promises;
 pub mod queue;
 pub mod records;
 mod run;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Registry;
 use plan::placement::Framework;
 
 pub use brain::Brain;
+pub use extend::{Extension, Permits};
 pub use plan::placement::Policy;
 pub use records::Records;
 pub use run::run;
@@ -41,6 +46,10 @@ pub struct Options {
     pub binders: usize,
     /// Cycles that wait for predictors at once.
     pub asking: usize,
+    /// Plugins that act, by the names that profiles call them.
+    pub extensions: Vec<Arc<dyn Extension>>,
+    /// Decisions that wait for permission.
+    pub permits: Permits,
     /// Metrics.
     pub metrics: Registry,
     /// Last decisions, for explanations.
@@ -58,6 +67,8 @@ impl Options {
             predictor_timeout: Duration::from_secs(20),
             binders: 32,
             asking: 16,
+            extensions: Vec::new(),
+            permits: Permits::default(),
             metrics: Registry::new(),
             records: Records::default(),
         }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::apps::ReplicaRequirements;
-use api::predictor::{CLUSTER_ID_HEADER, DEFAULT_KEY, PREDICT_PATH, ReplicasResponse, UNSCHEDULED_PATH, UnscheduledResponse};
-use cluster::Endpoint;
+use api::predictor::{UNSCHEDULED_PATH, UnscheduledResponse};
+use cluster::predictor::Place;
 use futures::StreamExt as _;
 use kube::Client;
 use parking_lot::Mutex;
+use plan::placement::cluster::Predictor;
 use plan::placement::{ClusterInfo, Pending, Request};
-use serde::de::DeserializeOwned;
 
 /// Predictors that are asked at once, over all cycles.
 const AT_ONCE: usize = 256;
@@ -22,9 +22,8 @@ const LIFE: Duration = Duration::from_secs(30);
 
 /// Asks predictors.
 pub struct Predictors {
-    parent: Client,
+    ways: cluster::predictor::Predictors,
     timeout: Duration,
-    direct: Mutex<BTreeMap<String, Client>>,
     known: Mutex<BTreeMap<(Arc<str>, u64), Known>>,
     clock: Arc<dyn engine::Clock>,
 }
@@ -39,7 +38,7 @@ struct Known {
 impl Predictors {
     /// Asks through this parent, each question at most this long.
     pub fn new(parent: Client, timeout: Duration, clock: Arc<dyn engine::Clock>) -> Self {
-        Self { parent, timeout, direct: Mutex::default(), known: Mutex::default(), clock }
+        Self { ways: cluster::predictor::Predictors::new(parent), timeout, known: Mutex::default(), clock }
     }
 
     /// Answers all questions of a cycle; a cluster that cannot answer says why.
@@ -87,8 +86,7 @@ impl Predictors {
         {
             return Ok(known.replicas);
         }
-        let answer: ReplicasResponse = self.call(cluster, http::Method::POST, PREDICT_PATH, body.to_vec()).await?;
-        let replicas = answer.replicas.get(DEFAULT_KEY).copied().ok_or_else(|| "predictor answered without a total".to_owned())?;
+        let replicas = self.ways.total(place(cluster, predictor), body.to_vec(), self.timeout).await?;
         let entry =
             Known { capacity_mark: cluster.capacity_mark, address: predictor.address.clone(), until: now + LIFE, replicas };
         let mut known = self.known.lock();
@@ -104,45 +102,13 @@ impl Predictors {
 
     /// Which replicas of each feed a cluster cannot schedule.
     pub async fn unscheduled(&self, cluster: &ClusterInfo) -> Result<UnscheduledResponse, String> {
-        self.call(cluster, http::Method::GET, UNSCHEDULED_PATH, Vec::new()).await
-    }
-
-    async fn call<T: DeserializeOwned>(&self, cluster: &ClusterInfo, method: http::Method, path: &str, body: Vec<u8>) -> Result<T, String> {
         let Some(predictor) = &cluster.predictor else { return Err("has no predictor".to_owned()) };
-        let (client, url) = if predictor.direct {
-            let (base, prefix) = split(&predictor.address);
-            (self.direct_client(&base)?, format!("{prefix}{path}"))
-        } else if cluster.tunnel {
-            let address = predictor.address.trim_start_matches("http://").trim_start_matches("https://").trim_end_matches('/');
-            (self.parent.clone(), format!("{}{path}", api::proxies::http_path(&cluster.id, address)))
-        } else {
-            return Err("predictor is only reached through the tunnel, which the cluster does not use".to_owned());
-        };
-        let request = http::Request::builder()
-            .method(method)
-            .uri(url)
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .header(CLUSTER_ID_HEADER, &cluster.id)
-            .body(body)
-            .map_err(|error| format!("predictor address is no URL: {error}"))?;
-        match tokio::time::timeout(self.timeout, client.request::<T>(request)).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) => Err(format!("predictor answered {}", status.code)),
-            Ok(Err(kube::Error::SerdeError(_))) => Err("predictor answered something else than JSON".to_owned()),
-            Ok(Err(error)) => Err(format!("predictor cannot be asked: {}", cluster::error::message(&error))),
-            Err(_) => Err(format!("predictor did not answer within {} s", self.timeout.as_secs())),
-        }
+        self.ways.ask(place(cluster, predictor), http::Method::GET, UNSCHEDULED_PATH, Vec::new(), self.timeout).await
     }
+}
 
-    fn direct_client(&self, base: &str) -> Result<Client, String> {
-        if let Some(client) = self.direct.lock().get(base) {
-            return Ok(client.clone());
-        }
-        let endpoint = Endpoint { url: base.to_owned(), ..Endpoint::default() };
-        let client = endpoint.client().map_err(|error| format!("predictor address cannot be used: {error}"))?;
-        self.direct.lock().insert(base.to_owned(), client.clone());
-        Ok(client)
-    }
+fn place<'a>(cluster: &'a ClusterInfo, predictor: &'a Predictor) -> Place<'a> {
+    Place { cluster_id: &cluster.id, address: &predictor.address, direct: predictor.direct, tunnel: cluster.tunnel }
 }
 
 /// Requirements of each feed, as JSON with a hash of it.
@@ -161,32 +127,4 @@ fn requirements(request: &Request, feeds: &[usize]) -> Vec<(u64, Vec<u8>)> {
             (api::names::stable_hash(&[&json]), json.into_bytes())
         })
         .collect()
-}
-
-/// Server and path of an address; a bare `host:port` is HTTP.
-fn split(address: &str) -> (String, String) {
-    let address = address.trim_end_matches('/');
-    let full = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
-    let authority = full.find("://").map_or(0, |at| at + 3);
-    match full[authority..].find('/') {
-        Some(at) => (full[..authority + at].to_owned(), full[authority + at..].to_owned()),
-        None => (full, String::new()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses() {
-        for (address, base, path) in [
-            ("http://10.0.0.1:8080", "http://10.0.0.1:8080", ""),
-            ("http://10.0.0.1:8080/cap/3/", "http://10.0.0.1:8080", "/cap/3"),
-            ("localhost:8080", "http://localhost:8080", ""),
-            ("https://predict.example/x", "https://predict.example", "/x"),
-        ] {
-            assert_eq!(split(address), (base.to_owned(), path.to_owned()));
-        }
-    }
 }

@@ -133,6 +133,32 @@ impl Queue {
         }
     }
 
+    /// Whether nobody is at work on it.
+    pub fn is_free(&self, key: &str) -> bool {
+        self.items.get(key).is_some_and(|item| !matches!(item.state, State::Running { .. }))
+    }
+
+    /// Takes one out of turn, as [`Queue::pop`] does; a turn that was due stays due. False when it is at work.
+    pub fn interrupt(&mut self, key: &str) -> bool {
+        let Some(item) = self.items.get_mut(key) else { return false };
+        let missed = match item.state {
+            State::Running { .. } => return false,
+            State::Active { .. } | State::Backoff { .. } => Events::SUBSCRIPTION,
+            State::Idle { .. } => Events::NONE,
+        };
+        item.state = State::Running { missed };
+        true
+    }
+
+    /// Room was given up somewhere: wakes those that wait for it, and nobody's back-off.
+    pub fn release(&mut self, events: Events) {
+        let wakes = |item: &Item| matches!(item.state, State::Idle { wake } if wake.meets(events)) || matches!(item.state, State::Running { .. });
+        let keys: Vec<Key> = self.items.iter().filter(|(_, item)| wakes(item)).map(|(key, _)| Arc::clone(key)).collect();
+        for key in &keys {
+            self.wake(key, events);
+        }
+    }
+
     /// The next one: highest priority, then longest wait. It runs until [`Queue::end`].
     pub fn pop(&mut self, now: Timestamp) -> Option<Key> {
         self.ripen(now);

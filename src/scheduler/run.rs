@@ -13,12 +13,15 @@ use engine::{Clock, Elector, EventKind, LeaseOptions, Leadership, RealClock, Rec
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use parking_lot::Mutex;
+use plan::placement::framework::Point;
+use plan::placement::plugins::BINDER;
 use plan::placement::{Outcome, Pending};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::bind::{BindError, bind};
 use crate::brain::{Brain, Decided, Work, changed};
+use crate::extend::{Bound, Extension};
 use crate::predict::Predictors;
 use crate::queue::Key;
 use crate::{Error, Options};
@@ -154,6 +157,8 @@ async fn decide_all(shared: Arc<Shared>, tasks: Tasks) {
         match work {
             Some(Work::Write(decided)) => {
                 let shared = Arc::clone(&shared);
+                // Who waits for permission holds up no other.
+                let permit = (!decided.decision.wait).then_some(permit);
                 tasks.spawn("bind", async move {
                     write(&shared, *decided).await;
                     drop(permit);
@@ -205,12 +210,62 @@ async fn ask(shared: &Shared, key: Key, mut pending: Pending) {
     }
 }
 
+/// The plugins of a point with their acting halves.
+fn acting<'a>(shared: &'a Shared, decided: &Decided, point: Point) -> Vec<(&'static str, Option<&'a Arc<dyn Extension>>)> {
+    let Some(profile) = shared.options.framework.profiles.get(&decided.entry.subject.spec.scheduler_name) else { return Vec::new() };
+    let half = |name: &str| shared.options.extensions.iter().find(|extension| extension.name() == name);
+    profile.at(point).iter().map(|enabled| enabled.plugin.name()).map(|name| (name, half(name))).collect()
+}
+
+/// The extension points after a decision: Permit's wait, PreBind, Bind, PostBind.
+async fn bind_with(shared: &Shared, decided: &Decided, now: &Time) -> Bound {
+    let at = |point| acting(shared, decided, point);
+    let refused = |plugin, why| {
+        shared.options.extensions.iter().for_each(|extension| extension.unreserve(decided));
+        Err(BindError::Refused { key: decided.key.to_string(), plugin, why })
+    };
+    if decided.decision.wait
+        && let Err(why) = shared.options.permits.wait(&decided.key, &*shared.clock).await
+    {
+        return refused("Permit", why);
+    }
+    for (name, extension) in at(Point::PreBind) {
+        if let Some(extension) = extension
+            && let Err(why) = extension.pre_bind(&shared.client, decided).await
+        {
+            return refused(name, why);
+        }
+    }
+    let mut bound = None;
+    for (name, extension) in at(Point::Bind) {
+        bound = match extension {
+            Some(extension) => extension.bind(&shared.client, decided).await,
+            None if name == BINDER => Some(bind(&shared.client, decided, now).await),
+            None => None,
+        };
+        if bound.is_some() {
+            break;
+        }
+    }
+    let Some(bound) = bound else { return refused("Bind", "every plugin left it to another".to_owned()) };
+    if bound.is_err() {
+        shared.options.extensions.iter().for_each(|extension| extension.unreserve(decided));
+    } else {
+        for (_, extension) in at(Point::PostBind) {
+            if let Some(extension) = extension {
+                extension.post_bind(&shared.client, decided).await;
+            }
+        }
+    }
+    bound
+}
+
 async fn write(shared: &Shared, decided: Decided) {
     let started = shared.clock.monotonic();
     let now = Time(shared.clock.now());
     let result = match &shared.leadership {
         Some(leadership) if !leadership.holds() => Err(BindError::Changed(decided.key.to_string())),
-        _ => bind(&shared.client, &decided, &now).await,
+        _ => bind_with(shared, &decided, &now).await,
     };
     if let Some(placement) = changed(&decided.decision, &decided.entry.previous).filter(|_| decided.entry.subject.is_dynamic()) {
         shared.predictors.forget(placement.bindings.iter());
@@ -241,6 +296,7 @@ fn report(shared: &Shared, decided: &Decided, result: &Result<Option<crate::brai
             BindError::Write { source, .. } => {
                 tracing::warn!(object = %decided.key, error = cluster::error::message(source), "cannot write a decision");
             }
+            BindError::Refused { .. } => tracing::warn!(object = %decided.key, %error, "a plugin keeps a decision from being bound"),
             BindError::Gone(_) | BindError::Changed(_) => tracing::debug!(object = %decided.key, %error, "decision is void"),
         }
         return;

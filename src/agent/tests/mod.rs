@@ -5,6 +5,7 @@ mod branch;
 mod direct;
 mod handover;
 mod joining;
+mod predicting;
 
 use std::time::Duration;
 

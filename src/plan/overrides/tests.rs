@@ -4,6 +4,7 @@ use api::apps::{GlobalizationSpec, LocalizationSpec};
 use serde_json::json;
 
 use super::*;
+use crate::shares::{Change, published};
 
 fn stall() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment",
@@ -155,7 +156,7 @@ fn chart_values_merge_and_keep_null() {
 #[test]
 fn shares_compete_by_age_at_their_priority() {
     let replicas = |n: i32| vec![entry(OverrideType::JSONPatch, &format!(r#"[{{"op": "replace", "path": "/spec/replicas", "value": {n}}}]"#))];
-    let share = |created| Arc::new(Override::share("clusternet-harbor", "", &target(), "/spec/replicas", 3, created));
+    let share = |created| Arc::new(Override::share("clusternet-harbor", "", &target(), &[Change::Set("/spec/replicas".to_owned(), 3)], created));
     let nanos = |s: i128| Some(s * 1_000_000_000);
     for (others, created, want) in [
         (vec![local("mild", 999, 99, replicas(50))], nanos(50), 3),
@@ -163,6 +164,7 @@ fn shares_compete_by_age_at_their_priority() {
         (vec![local("strong", 1000, 1, replicas(50))], None, 3),
         (vec![local("strong", 1000, 50, replicas(50))], nanos(50), 3),
         (vec![local("younger", 1000, 99, replicas(50))], nanos(50), 50),
+        (vec![local("strong", 1000, 50, replicas(50))], nanos(50), 3),
         (vec![global("wide", 1000, 99, replicas(70))], nanos(50), 3),
     ] {
         let mut overrides = others;
@@ -170,7 +172,7 @@ fn shares_compete_by_age_at_their_priority() {
         let (object, _) = run(overrides).expect("applies");
         assert_eq!(object["spec"]["replicas"], want);
     }
-    assert_eq!(share_patch("/spec/replicas", 0), r#"[{"path":"/spec/replicas","value":0,"op":"replace"}]"#);
+    assert_eq!(published(&[Change::Set("/spec/replicas".to_owned(), 0)]), r#"[{"path":"/spec/replicas","value":0,"op":"replace"}]"#);
 }
 
 /// Case 23, and selectors that make no sense.

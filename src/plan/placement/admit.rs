@@ -1,7 +1,8 @@
 //! Whether a Subscription needs a new decision at all.
 //!
-//! Replication is decided anew each time, which is cheap and writes nothing when nothing moves. A divided workload moves
-//! only for a cause: a change of the spec, of feeds or totals, a bound cluster that is gone or must be left, a wish.
+//! Replication and static dividing are decided anew each time, which is cheap and writes nothing when nothing moves. Dynamic
+//! dividing moves only for a cause: a change of the spec, of feeds or totals, a bound cluster that is gone or must be left, a
+//! wish.
 
 use super::cluster::{Patience, patience};
 use super::policy::Policy;
@@ -12,7 +13,7 @@ use api::known;
 /// Why a cycle runs, or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Replication, or not scheduled yet.
+    /// Replication and static dividing, or not scheduled yet.
     Always,
     /// The spec changed.
     SpecChanged,
@@ -38,6 +39,9 @@ pub fn admit(snapshot: &Snapshot, policy: &Policy, request: &Request) -> Admissi
     let Some(desired) = request.desired() else { return Admission::Always };
     if subject.rebalance {
         return Admission::Rebalance;
+    }
+    if policy.divide_on_join && !subject.is_dynamic() {
+        return Admission::Always;
     }
     if request.previous.replicas.len() != subject.feed_keys.len() {
         return Admission::ReplicasChanged;

@@ -150,6 +150,7 @@ impl Framework {
 fn defaults() -> BTreeMap<Point, Vec<(&'static str, i64)>> {
     BTreeMap::from([
         (Point::Filter, vec![(plugins::taints::NAME, 1)]),
+        (Point::PostFilter, vec![(super::preempt::NAME, 1)]),
         (Point::Predict, vec![(plugins::predictor::NAME, 1)]),
         (Point::Score, vec![(plugins::taints::NAME, 3)]),
         (Point::PreAssign, vec![(plugins::dynamic::NAME, 1)]),

@@ -1,6 +1,6 @@
 //! One scheduling cycle: [`begin`] selects and filters, the shell asks predictors if need be, [`finish`] decides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::apps::DividingType;
@@ -13,7 +13,7 @@ use super::explain::{Division, DivisionRow, Explain, ROWS_MAX, Scored};
 use super::framework::{Code, CycleState, Point, Profile, Shares};
 use super::plugins::taints;
 use super::policy::Policy;
-use super::request::Request;
+use super::request::{Left, Request};
 use super::snapshot::{Slot, Snapshot};
 
 /// A cluster under consideration.
@@ -52,12 +52,16 @@ pub struct Cycle {
     /// Bound clusters that must be left but still work, by position among the bindings: a graceful move keeps them until
     /// their replacements are ready.
     pub leaving: Vec<usize>,
+    /// Clusters that were left because they failed.
+    pub left: Left,
     /// Nothing is divided after all: each cluster gets the whole.
     pub no_replicas: bool,
     /// Not everything could be placed.
     pub short: bool,
+    /// How many replicas found no place, by feed index.
+    pub missing: BTreeMap<usize, i64>,
     warnings: Vec<(Reason, String)>,
-    explain: Explain,
+    pub(super) explain: Explain,
     state: CycleState,
     wake: Events,
 }
@@ -91,6 +95,18 @@ impl Pending {
         &self.cycle.request
     }
 
+    /// Takes off what is promised to others: `promised` gives it by cluster and feed index.
+    pub fn lessen(&mut self, promised: impl Fn(&ClusterInfo, usize) -> i64) {
+        let feeds: Vec<usize> = self.feeds();
+        for (candidate, answer) in self.cycle.candidates.iter().zip(&mut self.cycle.answers) {
+            let Some(Ok(free)) = answer else { continue };
+            for (free, feed) in free.iter_mut().zip(&feeds) {
+                let less = i64::from(*free).saturating_sub(promised(&candidate.info, *feed)).max(0);
+                *free = i32::try_from(less).unwrap_or(i32::MAX);
+            }
+        }
+    }
+
     /// Notes the answer of one cluster: replicas of each feed of [`Pending::feeds`], or why there is none.
     pub fn answer(&mut self, number: usize, answer: Result<Vec<i32>, String>) {
         self.cycle.answers.resize(self.cycle.candidates.len(), None);
@@ -119,8 +135,10 @@ pub fn begin(profile: &Profile, policy: &Arc<Policy>, snapshot: &Snapshot, reque
         answers: Vec::new(),
         capacity: Vec::new(),
         leaving: Vec::new(),
+        left: Left::default(),
         no_replicas: false,
         short: false,
+        missing: BTreeMap::new(),
         warnings: Vec::new(),
         state: CycleState::default(),
         wake: Events::SUBSCRIPTION,
@@ -165,6 +183,7 @@ impl Cycle {
             retry,
             wake: self.wake,
             recheck: taints::next_deadline(self),
+            missing: std::mem::take(&mut self.missing),
             wait: false,
             explain,
         })
@@ -228,7 +247,7 @@ impl Cycle {
         self.explain.selected = bindings.len();
         self.explain.feasible = bindings.len();
         let text = format!("bound to {} of {} clusters", bindings.len(), self.explain.clusters);
-        let placement = Placement { bindings, replicas: BTreeMap::new(), spec_hash: subject.spec_hash };
+        let placement = Placement { bindings, spec_hash: subject.spec_hash, ..Placement::default() };
         Some(self.end(Outcome::Bind(placement), Reason::Scheduled, text, Retry::Done))
     }
 
@@ -247,6 +266,7 @@ impl Cycle {
         let filters = profile.at(Point::Filter);
         let mut keep = Vec::with_capacity(self.candidates.len());
         let mut wake = Events::NONE;
+        let mut rejected = BTreeSet::new();
         for index in 0..self.candidates.len() {
             let verdict = filters.iter().find_map(|enabled| {
                 let status = enabled.plugin.filter(self, &state, index);
@@ -260,9 +280,12 @@ impl Cycle {
             keep.push(verdict.is_none());
         }
         if keep.contains(&false) {
-            let mut keep = keep.into_iter();
-            self.candidates.retain(|_| keep.next().unwrap_or(false));
+            let before = Arc::clone(&self.request.previous.left);
+            let failed = self.candidates.iter().zip(&keep).filter(|(one, keep)| !**keep && (one.bound.is_some() || before.contains(&one.info.key)));
+            rejected = failed.map(|(one, _)| Arc::clone(&one.info.key)).collect();
+            self.retain(&keep);
         }
+        self.hold_back(rejected);
         self.wake = self.wake | wake;
         self.explain.feasible = self.candidates.len();
         self.state = state;
@@ -290,7 +313,7 @@ impl Cycle {
     }
 
     fn note_leaving(&mut self, snapshot: &Snapshot) {
-        let staying: std::collections::BTreeSet<usize> = self.candidates.iter().filter_map(|candidate| candidate.bound).collect();
+        let staying: BTreeSet<usize> = self.candidates.iter().filter_map(|candidate| candidate.bound).collect();
         let works = |key: &Arc<str>| {
             let cluster = snapshot.slot(key).and_then(|slot| snapshot.cluster(slot));
             cluster.is_some_and(|cluster| cluster.not_ready_since.is_none())
@@ -305,6 +328,14 @@ impl Cycle {
             let key = self.request.subject.feed_keys.get(*feed).map_or("", String::as_str);
             let here = |(candidate, share): (&Candidate, &i64)| *share == 0 || self.request.ready.replicas(key, &candidate.info.id) >= *share;
             self.candidates.iter().zip(list).all(here)
+        })
+    }
+
+    /// Whether a cluster that stays has to give up replicas.
+    fn shrinks(&self, shares: &Shares) -> bool {
+        shares.iter().any(|(feed, list)| {
+            let before = |candidate: &Candidate| candidate.bound.map_or(0, |at| self.request.previous_share(*feed, at));
+            self.candidates.iter().zip(list).any(|(candidate, share)| *share < before(candidate))
         })
     }
 
@@ -405,6 +436,7 @@ impl Cycle {
             bindings: kept(&keep, &previous.bindings).cloned().collect(),
             replicas: previous.replicas.iter().map(|(key, shares)| (key.clone(), kept(&keep, shares).copied().collect())).collect(),
             spec_hash: previous.spec_hash,
+            left: Arc::clone(&previous.left),
         })
     }
 
@@ -503,7 +535,7 @@ impl Cycle {
     }
 
     /// Keeps only these candidates, with all that is aligned with them.
-    fn retain(&mut self, keep: &[bool]) {
+    pub(super) fn retain(&mut self, keep: &[bool]) {
         fn pick<T>(list: &mut Vec<T>, keep: &[bool]) {
             let mut keep = keep.iter().copied();
             list.retain(|_| keep.next().unwrap_or(false));
@@ -586,12 +618,15 @@ impl Cycle {
     fn bound(&mut self, shares: &Shares) -> Ends {
         let subject = Arc::clone(&self.request.subject);
         let mut replicas = BTreeMap::new();
+        // A static division that takes replicas away keeps them until the others are ready.
+        let holds = subject.graceful && !subject.is_dynamic() && self.shrinks(shares) && !self.is_ready(shares);
         if subject.divides() && !self.no_replicas {
             for (feed, key) in subject.feed_keys.iter().enumerate() {
                 let mut list = Vec::new();
                 if let Some(shares) = shares.get(&feed) {
                     let kept = self.candidates.iter().zip(shares).filter(|(candidate, _)| !candidate.dropped);
-                    list = kept.map(|(_, share)| i32::try_from(*share).unwrap_or(i32::MAX)).collect();
+                    let held = |candidate: &Candidate| candidate.bound.filter(|_| holds).map_or(0, |at| self.request.previous_share(feed, at));
+                    list = kept.map(|(candidate, share)| i32::try_from(held(candidate).max(*share)).unwrap_or(i32::MAX)).collect();
                     self.explain_division(feed, key, shares);
                 }
                 replicas.insert(key.clone(), list);
@@ -599,12 +634,15 @@ impl Cycle {
         }
         let kept = self.candidates.iter().filter(|candidate| !candidate.dropped);
         let bindings: Arc<[Arc<str>]> = kept.map(|candidate| Arc::clone(&candidate.info.key)).collect();
-        let mut placement = Placement { bindings, replicas, spec_hash: subject.spec_hash };
-        let moving = !self.leaving.is_empty() && !self.is_ready(shares);
+        let mut placement = Placement { bindings, replicas, spec_hash: subject.spec_hash, left: Arc::clone(&self.left) };
+        let moving = holds || (!self.leaving.is_empty() && !self.is_ready(shares));
         if moving {
             self.keep_leaving(&mut placement);
             self.wake = self.wake | Events::HEALTH;
-            let text = format!("{} clusters are left when their replacements are ready", self.leaving.len());
+            let text = match self.leaving.len() {
+                0 => "replicas move when their replacements are ready".to_owned(),
+                count => format!("{count} {} left when the replacements are ready", if count == 1 { "cluster is" } else { "clusters are" }),
+            };
             self.warn(Reason::FailingOver, text);
         }
         let text = format!("bound to {} of {} clusters", placement.bindings.len(), self.explain.clusters);

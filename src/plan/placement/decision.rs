@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::events::Events;
 use super::explain::Explain;
-use super::request::Previous;
+use super::request::{Left, Previous};
 
 /// Where the feeds go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Placement {
     pub replicas: BTreeMap<String, Vec<i32>>,
     /// Hash of the spec that was decided on.
     pub spec_hash: u64,
+    /// Clusters that were left because they failed, and get nothing by themselves.
+    pub left: Left,
 }
 
 impl Placement {
@@ -26,6 +28,7 @@ impl Placement {
     pub fn is_in(&self, previous: &Previous) -> bool {
         same_bindings(&self.bindings, &previous.bindings)
             && previous.spec_hash == self.spec_hash
+            && previous.left == self.left
             && previous.replicas == self.replicas
             && usize::try_from(previous.desired_releases).unwrap_or(0) == self.bindings.len()
     }
@@ -38,6 +41,7 @@ impl From<&Placement> for Previous {
             replicas: placement.replicas.clone(),
             spec_hash: placement.spec_hash,
             desired_releases: i32::try_from(placement.bindings.len()).unwrap_or(i32::MAX),
+            left: Arc::clone(&placement.left),
         }
     }
 }
@@ -86,6 +90,8 @@ pub struct Decision {
     pub wake: Events,
     /// Instant at which to look again, since a toleration ends then.
     pub recheck: Option<Timestamp>,
+    /// Replicas that found no place, by feed index.
+    pub missing: BTreeMap<usize, i64>,
     /// A permit plugin wants the binding to wait.
     pub wait: bool,
     /// The record.

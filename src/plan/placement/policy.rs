@@ -15,6 +15,11 @@ pub struct Policy {
     pub ignore_dynamic_options: bool,
     /// Static dividing without any weight copies the whole workload to each cluster. Otherwise it divides evenly and warns.
     pub zero_weights_copy: bool,
+    /// Static dividing follows the clusters there are: one that joins gets its share at once. Otherwise it does so at the next
+    /// change of the spec or a total.
+    pub divide_on_join: bool,
+    /// Replicas that were just placed count as used before the predictor sees them.
+    pub reserve_growth: bool,
     /// Divided workloads leave clusters that stopped reporting.
     pub fail_over: bool,
     /// Percentage of clusters whose predictor may fail without failing the whole Subscription, 0 to 100.
@@ -28,6 +33,8 @@ impl Default for Policy {
             clear_when_nothing_fits: false,
             ignore_dynamic_options: false,
             zero_weights_copy: false,
+            divide_on_join: true,
+            reserve_growth: true,
             fail_over: true,
             percentage_of_clusters_to_tolerate: 100,
         }
@@ -42,6 +49,8 @@ impl Policy {
             clear_when_nothing_fits: true,
             ignore_dynamic_options: true,
             zero_weights_copy: true,
+            divide_on_join: false,
+            reserve_growth: false,
             fail_over: true,
             percentage_of_clusters_to_tolerate: 10,
         }

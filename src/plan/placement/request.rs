@@ -1,12 +1,15 @@
 //! What a cycle is about: a Subscription prepared once per change, and what is known at this moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::apps::{DividingType, FeedInventorySpec, SchedulingStrategy, Subscription, SubscriptionSpec, SubscriptionStatus};
+use api::conditions::Verdict;
+use api::reason::Reason;
 use api::{conditions, known};
 use api::selector::{Selector, SelectorError};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::snapshot::{SelectorId, Snapshot};
 
@@ -31,6 +34,8 @@ pub struct Subject {
     pub rebalance_mark: Option<String>,
     /// Whether moves keep the old place until the new one is healthy.
     pub graceful: bool,
+    /// Whether replicas return by themselves to clusters that were left.
+    pub failback: bool,
 }
 
 impl Subject {
@@ -52,6 +57,7 @@ impl Subject {
             rebalance: wish.is_some() && wish.as_deref() != done,
             rebalance_mark: wish,
             graceful: annotation(known::annotation::FAILOVER).as_deref() == Some("graceful"),
+            failback: annotation(known::annotation::FAILBACK).as_deref() == Some("auto"),
             spec: Arc::new(subscription.spec.clone()),
         }
     }
@@ -85,6 +91,8 @@ pub struct Previous {
     pub spec_hash: u64,
     /// Number of bindings as the status has it.
     pub desired_releases: i32,
+    /// Clusters that were left because they failed.
+    pub left: Left,
 }
 
 impl Previous {
@@ -95,8 +103,51 @@ impl Previous {
             replicas: status.replicas.clone(),
             spec_hash: status.spec_hash,
             desired_releases: status.desired_releases,
+            left: left_of(&status.conditions),
         }
     }
+
+    /// Writes it into a status, as binding does.
+    pub fn write(&self, status: &mut SubscriptionStatus, now: Timestamp) {
+        status.binding_clusters = self.bindings.iter().map(ToString::to_string).collect();
+        status.replicas.clone_from(&self.replicas);
+        status.spec_hash = self.spec_hash;
+        status.desired_releases = self.desired_releases;
+        mark_left(&mut status.conditions, &self.left, None, &Time(now));
+    }
+}
+
+/// Clusters that a divided Subscription left because they failed, `namespace/name`.
+pub type Left = Arc<BTreeSet<Arc<str>>>;
+
+/// What stands before the names in the condition's message, and between them.
+const LEFT: (&str, &str) = ("left after failing: ", ", ");
+/// Longest message of the condition, well below what the API takes.
+const LEFT_MAX: usize = 16 << 10;
+
+fn left_of(list: &[Condition]) -> Left {
+    let text = conditions::find(list, known::condition::FAILED_OVER).and_then(|condition| condition.message.strip_prefix(LEFT.0));
+    Arc::new(text.into_iter().flat_map(|text| text.split(LEFT.1)).map(Arc::from).collect())
+}
+
+/// Keeps the clusters that were left in the conditions; none removes the condition. Names that exceed its room are forgotten, so
+/// that these clusters count as any other.
+pub fn mark_left(list: &mut Vec<Condition>, left: &Left, generation: Option<i64>, now: &Time) {
+    if left.is_empty() {
+        conditions::remove(list, known::condition::FAILED_OVER);
+        return;
+    }
+    let mut text = LEFT.0.to_owned();
+    for (index, key) in left.iter().enumerate() {
+        if text.len() + key.len() > LEFT_MAX {
+            break;
+        }
+        if index > 0 {
+            text.push_str(LEFT.1);
+        }
+        text.push_str(key);
+    }
+    conditions::set(list, known::condition::FAILED_OVER, Verdict::True, Reason::FailingOver.as_str(), &text, generation, now);
 }
 
 /// Ready replicas by feed key and cluster id, as the aggregated status says; only kept for graceful moves.
@@ -156,6 +207,20 @@ impl Request {
             }
         }
         Some(desired)
+    }
+
+    /// Whether all is divided anew for a cause that is not a cluster: the spec, a total, a wish, or nothing divided yet.
+    pub fn is_fresh(&self) -> bool {
+        let subject = &self.subject;
+        if self.previous.bindings.is_empty() || self.previous.spec_hash != subject.spec_hash || subject.rebalance {
+            return true;
+        }
+        self.desired().is_none_or(|desired| {
+            subject.feed_keys.iter().enumerate().any(|(feed, key)| {
+                let shares = self.previous.replicas.get(key).map_or(&[][..], Vec::as_slice);
+                shares.iter().copied().map(i64::from).sum::<i64>() != desired.get(&feed).copied().unwrap_or(0)
+            })
+        })
     }
 
     /// Replicas of a feed in a cluster as the status has them.

@@ -121,10 +121,7 @@ impl World {
         subject.release(&mut self.snapshot);
         if let Some(Decision { outcome: Outcome::Bind(placement) | Outcome::Trim(placement), .. }) = &decision {
             let status = self.statuses.entry(key).or_default();
-            status.binding_clusters = placement.bindings.iter().map(|key| key.to_string()).collect();
-            status.replicas = placement.replicas.clone();
-            status.spec_hash = placement.spec_hash;
-            status.desired_releases = i32::try_from(placement.bindings.len()).expect("few");
+            Previous::from(placement).write(status, at(self.now));
             assert!(placement.is_in(&Previous::of(status)));
         }
         decision
@@ -335,6 +332,97 @@ fn fail_over_moves_and_never_moves_back_by_itself() {
     wish.metadata.annotations = Some(BTreeMap::from([(api::known::annotation::REBALANCE.to_owned(), "1".to_owned())]));
     world.turn(&wish, order(9));
     assert_eq!(shares(&world), [("a".into(), 3), ("b".into(), 3), ("c".into(), 3)]);
+}
+
+/// Static dividing follows the clusters there are; what was left because it failed comes back on request only.
+#[test]
+fn static_shares_follow_the_clusters() {
+    let mut world = World::new(Policy::default());
+    for name in ["a", "b"] {
+        world.set(plain(name, &[("team", "red")]), None);
+    }
+    let mut sub = divided(DividingType::Static, None, &[]);
+    sub.spec.subscribers[0].weight = 1;
+    let turn = |world: &mut World, sub: &Subscription, total: i32, want: &[(&str, i32)]| {
+        world.turn(sub, order(total));
+        let want: Vec<(String, i32)> = want.iter().map(|(name, share)| ((*name).to_owned(), *share)).collect();
+        assert_eq!(shares(world), want);
+    };
+    turn(&mut world, &sub, 6, &[("a", 3), ("b", 3)]);
+    world.set(plain("c", &[("team", "red")]), None);
+    turn(&mut world, &sub, 6, &[("a", 2), ("b", 2), ("c", 2)]);
+    // It is lost, and comes back.
+    let lost = ClusterInfo { not_ready_since: Some(at(0)), ..plain("b", &[("team", "red")]) };
+    world.set(lost.clone(), None);
+    turn(&mut world, &sub, 6, &[("a", 3), ("c", 3)]);
+    world.set(plain("b", &[("team", "red")]), None);
+    turn(&mut world, &sub, 6, &[("a", 3), ("c", 3)]);
+    // Another one joins: that is no reason to go back.
+    world.set(plain("d", &[("team", "red")]), None);
+    turn(&mut world, &sub, 6, &[("a", 2), ("c", 2), ("d", 2)]);
+    // A change of the total is.
+    turn(&mut world, &sub, 8, &[("a", 2), ("b", 2), ("c", 2), ("d", 2)]);
+    // Who chose so goes back at once.
+    sub.metadata.annotations = Some(BTreeMap::from([(api::known::annotation::FAILBACK.to_owned(), "auto".to_owned())]));
+    world.set(lost, None);
+    turn(&mut world, &sub, 8, &[("a", 3), ("c", 3), ("d", 2)]);
+    world.set(plain("b", &[("team", "red")]), None);
+    turn(&mut world, &sub, 8, &[("a", 2), ("b", 2), ("c", 2), ("d", 2)]);
+    // The original does none of it.
+    let mut world = World::new(Policy::clusternet());
+    world.set(plain("a", &[]), None);
+    let mut sub = divided(DividingType::Static, None, &[]);
+    sub.spec.subscribers[0].weight = 1;
+    turn(&mut world, &sub, 6, &[("a", 6)]);
+    world.set(plain("b", &[]), None);
+    assert!(world.turn(&sub, order(6)).is_none());
+}
+
+/// A pick of some clusters leaves a lost one, copies to all stay.
+#[test]
+fn picks_are_made_anew_when_a_cluster_is_lost() {
+    let mut world = World::new(Policy::default());
+    for name in ["a", "b"] {
+        world.set(plain(name, &[]), None);
+    }
+    let mut pick = copies();
+    pick.spec.scheduling_by_sub_group = Some(true);
+    pick.spec.subscribers[0].sub_group_strategy = Some(api::apps::SubGroupStrategy { min_clusters: 1 });
+    world.turn(&pick, None);
+    assert_eq!(bindings(&world), ["a"]);
+    world.set(ClusterInfo { not_ready_since: Some(at(0)), ..plain("a", &[]) }, None);
+    world.turn(&pick, None);
+    assert_eq!(bindings(&world), ["b"]);
+    world.turn(&copies(), None);
+    assert_eq!(bindings(&world), ["a", "b"]);
+}
+
+#[test]
+fn a_graceful_static_move_waits_for_its_replacements() {
+    let mut world = World::new(Policy::default());
+    world.set(plain("a", &[]), None);
+    let mut sub = divided(DividingType::Static, None, &[]);
+    sub.spec.subscribers[0].weight = 1;
+    sub.metadata.annotations = Some(BTreeMap::from([(api::known::annotation::FAILOVER.to_owned(), "graceful".to_owned())]));
+    let ready = |world: &mut World, counts: &[(&str, i32)]| {
+        let details: Vec<Value> = counts.iter().map(|(id, count)| json!({"clusterId": id, "available": true, "replicaStatus": {"readyReplicas": count}})).collect();
+        let status = world.statuses.get_mut("fleet/copies").expect("a status");
+        status.aggregated_statuses = serde_json::from_value(json!([{
+            "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "web", "name": "front", "feedStatusDetails": details,
+        }]))
+        .expect("a status");
+    };
+    world.turn(&sub, order(4));
+    ready(&mut world, &[("a", 4)]);
+    world.set(plain("b", &[]), None);
+    for _ in 0..2 {
+        let said = world.turn(&sub, order(4)).expect("a decision");
+        assert_eq!(shares(&world), [("a".into(), 4), ("b".into(), 2)]);
+        assert_eq!(said.warnings[0].0, Reason::FailingOver);
+    }
+    ready(&mut world, &[("a", 4), ("b", 2)]);
+    world.turn(&sub, order(4));
+    assert_eq!(shares(&world), [("a".into(), 2), ("b".into(), 2)]);
 }
 
 #[test]

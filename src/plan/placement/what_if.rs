@@ -16,6 +16,7 @@ use super::cluster::ClusterInfo;
 use super::config::Framework;
 use super::cycle::{Begun, begin, finish};
 use super::decision::{Decision, Outcome};
+use super::framework::Profile;
 use super::request::{Previous, Request, Subject};
 use super::snapshot::Snapshot;
 
@@ -30,9 +31,11 @@ pub struct Fleet {
     pub inventories: Vec<FeedInventory>,
 }
 
-/// What predictors would say, since nobody is asked.
+/// What predictors say, or would say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Free {
+    /// What was answered about one feed in one cluster: cluster `namespace/name`, feed key.
+    pub answered: BTreeMap<(String, String), Result<i32, String>>,
     /// Free replicas by cluster, `namespace/name`.
     pub by_cluster: BTreeMap<String, i32>,
     /// Free replicas of all others; not set means that they cannot say.
@@ -40,10 +43,62 @@ pub struct Free {
 }
 
 impl Free {
+    fn of_feed(&self, cluster: &str, feed: &str) -> Result<i32, String> {
+        match self.answered.get(&(cluster.to_owned(), feed.to_owned())) {
+            Some(answer) => answer.clone(),
+            None => self.of(cluster),
+        }
+    }
+
     fn of(&self, cluster: &str) -> Result<i32, String> {
         let known = self.by_cluster.get(cluster).copied().or(self.otherwise);
         known.ok_or_else(|| "free capacity is not known here; give it as an assumption".to_owned())
     }
+}
+
+/// A question to a cluster's predictor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Cluster, `namespace/name`.
+    pub cluster: String,
+    /// Key of the feed.
+    pub feed: String,
+    /// Id of the cluster.
+    pub id: String,
+    /// Where its predictor is.
+    pub predictor: super::cluster::Predictor,
+    /// Whether the cluster keeps a tunnel.
+    pub tunnel: bool,
+    /// What one replica needs, as JSON.
+    pub body: Vec<u8>,
+}
+
+/// What to ask before deciding about a fleet (or about one Subscription of it): each divided feed in each selected cluster.
+pub fn questions(fleet: &Fleet, only: Option<&str>) -> Vec<Question> {
+    let mut snapshot = Snapshot::new();
+    for info in fleet.clusters.iter().filter_map(ClusterInfo::of) {
+        snapshot.upsert(info);
+    }
+    let mut out = Vec::new();
+    for subscription in &fleet.subscriptions {
+        let subject = Subject::of(subscription, &mut snapshot);
+        let inventory = fleet.inventories.iter().find(|inventory| key_of(&inventory.metadata) == subject.key);
+        if !subject.is_dynamic() || only.is_some_and(|only| only != subject.key) {
+            continue;
+        }
+        let mut slots: Vec<_> = subject.selectors.iter().flatten().flat_map(|id| snapshot.matches(*id)).copied().collect();
+        slots.sort_unstable();
+        slots.dedup();
+        for order in inventory.iter().flat_map(|inventory| &inventory.spec.feeds).filter(|order| order.desired_replicas.is_some()) {
+            let body = serde_json::to_vec(&order.replica_requirements).unwrap_or_default();
+            for info in slots.iter().filter_map(|slot| snapshot.cluster(*slot)) {
+                let Some(predictor) = info.predictor.clone() else { continue };
+                let (cluster, feed) = (info.key.to_string(), order.feed.key());
+                out.push(Question { cluster, feed, id: info.id.clone(), predictor, tunnel: info.tunnel, body: body.clone() });
+            }
+        }
+    }
+    out
 }
 
 /// A change to try.
@@ -83,7 +138,7 @@ pub enum Change {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// The text is none of the known changes.
-    #[error("read change {0:?}: expected remove=, drain=, cordon=, lose=, label= or replicas=")]
+    #[error("read change {0:?}: expected join=, remove=, drain=, cordon=, lose=, label= or replicas=")]
     Unknown(String),
     /// The text lacks a part.
     #[error("read change {0:?}: expected {1}")]
@@ -97,12 +152,27 @@ pub enum ChangeError {
 }
 
 impl Change {
-    /// Reads `remove=NS/NAME`, `drain=NS/NAME`, `cordon=NS/NAME`, `lose=NS/NAME`, `label=NS/NAME:KEY=VALUE` (`KEY-` removes) or
+    /// Reads `join=NS/NAME[:KEY=VALUE,…]`, `remove=NS/NAME`, `drain=NS/NAME`, `cordon=NS/NAME`, `lose=NS/NAME`, `label=NS/NAME:KEY=VALUE` (`KEY-` removes) or
     /// `replicas=NS/NAME[:FEED]=N`.
     pub fn parse(text: &str) -> Result<Self, ChangeError> {
         let (word, rest) = text.split_once('=').ok_or_else(|| ChangeError::Unknown(text.to_owned()))?;
         let form = |hint| ChangeError::Form(text.to_owned(), hint);
         Ok(match word {
+            "join" => {
+                let hint = "join=NAMESPACE/NAME[:KEY=VALUE,...]";
+                let (place, labels) = rest.split_once(':').unwrap_or((rest, ""));
+                let (namespace, name) = place.split_once('/').ok_or_else(|| form(hint))?;
+                let mut cluster = ManagedCluster::new(name, api::clusters::ManagedClusterSpec::default());
+                cluster.metadata.namespace = Some(namespace.to_owned());
+                let labels = labels.split(',').filter(|label| !label.is_empty());
+                let labels: Option<BTreeMap<String, String>> =
+                    labels.map(|label| label.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()))).collect();
+                cluster.metadata.labels = Some(labels.ok_or_else(|| form(hint))?);
+                // It predicts, so that an assumption about its free capacity counts.
+                let address = "assumed".to_owned();
+                cluster.status = Some(api::clusters::ManagedClusterStatus { predictor_enabled: true, predictor_address: address, ..Default::default() });
+                Self::Join(Box::new(cluster))
+            }
             "remove" => Self::Remove(rest.to_owned()),
             "drain" => Self::Drain(rest.to_owned()),
             "cordon" => Self::Cordon(rest.to_owned()),
@@ -217,18 +287,7 @@ pub fn schedule(fleet: &Fleet, framework: &Framework, free: &Free, now: Timestam
         };
         let profile = framework.profiles.get(&subject.spec.scheduler_name);
         let due = profile.filter(|_| admit(&snapshot, &framework.policy, &request) != Admission::No);
-        let decision = due.map(|profile| match begin(profile, &framework.policy, &snapshot, request) {
-            Begun::Settled(decision) => *decision,
-            Begun::Asks(mut pending) => {
-                let feeds = pending.feeds().len();
-                let clusters: Vec<(usize, Arc<str>)> = pending.clusters().map(|(number, info)| (number, Arc::clone(&info.key))).collect();
-                for (number, key) in clusters {
-                    let left = free.of(&key).map(|free| (free - used.get(&key).copied().unwrap_or(0)).max(0));
-                    pending.answer(number, left.map(|left| vec![left; feeds]));
-                }
-                *finish(profile, pending)
-            }
-        });
+        let decision = due.map(|profile| decide(profile, framework, &snapshot, request, free, &used));
         let place = match decision.as_ref().map(|decision| &decision.outcome) {
             Some(Outcome::Bind(placement) | Outcome::Trim(placement)) => Previous::from(placement),
             Some(Outcome::Keep) | None => before.clone(),
@@ -240,6 +299,44 @@ pub fn schedule(fleet: &Fleet, framework: &Framework, free: &Free, now: Timestam
         out.insert(subject.key.clone(), Settled { place, decision });
     }
     out
+}
+
+/// One cycle with what predictors say; `used` was placed meanwhile.
+fn decide(profile: &Profile, framework: &Framework, snapshot: &Snapshot, request: Request, free: &Free, used: &BTreeMap<Arc<str>, i32>) -> Decision {
+    let mut pending = match begin(profile, &framework.policy, snapshot, request) {
+        Begun::Settled(decision) => return *decision,
+        Begun::Asks(pending) => pending,
+    };
+    let keys = Arc::clone(&pending.request().subject.feed_keys);
+    let feeds: Vec<&str> = pending.feeds().iter().map(|feed| keys.get(*feed).map_or("", String::as_str)).collect();
+    let clusters: Vec<(usize, Arc<str>)> = pending.clusters().map(|(number, info)| (number, Arc::clone(&info.key))).collect();
+    for (number, key) in clusters {
+        let left = |feed: &&str| free.of_feed(&key, feed).map(|free| (free - used.get(&key).copied().unwrap_or(0)).max(0));
+        pending.answer(number, feeds.iter().map(left).collect());
+    }
+    *finish(profile, pending)
+}
+
+/// Decides about one Subscription as if its turn had come now, whether or not one is due; `None` when there is none of that
+/// name. An error names a scheduler that nobody serves.
+pub fn explain(fleet: &Fleet, key: &str, framework: &Framework, free: &Free, now: Timestamp) -> Option<Result<Decision, String>> {
+    let subscription = fleet.subscriptions.iter().find(|subscription| key_of(&subscription.metadata) == key)?;
+    let mut snapshot = Snapshot::new();
+    for info in fleet.clusters.iter().filter_map(ClusterInfo::of) {
+        snapshot.upsert(info);
+    }
+    let status = subscription.status.clone().unwrap_or_default();
+    let subject = Arc::new(Subject::of(subscription, &mut snapshot));
+    let Some(profile) = framework.profiles.get(&subject.spec.scheduler_name) else { return Some(Err(subject.spec.scheduler_name.clone())) };
+    let inventory = fleet.inventories.iter().find(|inventory| key_of(&inventory.metadata) == key);
+    let request = Request {
+        previous: Arc::new(Previous::of(&status)),
+        ready: Arc::new(super::request::Ready::of(&status)),
+        inventory: inventory.map(|inventory| Arc::new(inventory.spec.clone())),
+        subject,
+        now,
+    };
+    Some(Ok(decide(profile, framework, &snapshot, request, free, &BTreeMap::new())))
 }
 
 fn growth(before: &Previous, after: &Previous) -> Vec<(Arc<str>, i32)> {
@@ -286,11 +383,7 @@ pub fn what_if(fleet: &Fleet, changes: &[Change], framework: &Framework, free: &
     let first = schedule(&fleet, framework, free, now);
     for subscription in &mut fleet.subscriptions {
         if let Some(settled) = first.get(&key_of(&subscription.metadata)) {
-            let status = subscription.status.get_or_insert_default();
-            status.binding_clusters = settled.place.bindings.iter().map(|key| key.to_string()).collect();
-            status.replicas = settled.place.replicas.clone();
-            status.spec_hash = settled.place.spec_hash;
-            status.desired_releases = settled.place.desired_releases;
+            settled.place.write(subscription.status.get_or_insert_default(), now);
         }
     }
     // What the first turn placed is no longer free in the second.
@@ -381,10 +474,21 @@ mod tests {
 
     fn lines(changes: &[&str]) -> Vec<String> {
         let changes: Vec<Change> = changes.iter().map(|text| Change::parse(text).expect("a change")).collect();
-        let free = Free { by_cluster: BTreeMap::new(), otherwise: Some(10) };
+        let free = Free { otherwise: Some(10), ..Free::default() };
         let outlook = what_if(&fleet(), &changes, &Framework::standard(), &free, Timestamp::UNIX_EPOCH).expect("fits");
         let short = |feed: &str| if feed.is_empty() { "bound" } else { "replicas" }.to_owned();
         outlook.effects.iter().map(|e| format!("{} {} {} -> {}", e.cluster, short(&e.feed), e.before, e.after)).collect()
+    }
+
+    #[test]
+    fn one_is_explained_though_nothing_is_due() {
+        let free = Free { answered: BTreeMap::from([(("ns/b".to_owned(), "apps/v1/Deployment/web/front".to_owned()), Err("answers 500".to_owned()))]), otherwise: Some(10), ..Free::default() };
+        let fleet = fleet();
+        assert_eq!(questions(&fleet, None).len(), 2);
+        let said = explain(&fleet, "fleet/split", &Framework::standard(), &free, Timestamp::UNIX_EPOCH).expect("there").expect("served");
+        assert_eq!(said.message, "bound to 1 of 2 clusters");
+        assert!(said.explain.text().contains("ns/b     Predictor  Error  answers 500"), "{}", said.explain.text());
+        assert!(explain(&fleet, "fleet/none", &Framework::standard(), &free, Timestamp::UNIX_EPOCH).is_none());
     }
 
     #[test]
@@ -394,9 +498,10 @@ mod tests {
         assert_eq!(lines(&["lose=ns/b"]), ["ns/a replicas 3 -> 6", "ns/b bound 1 -> 0", "ns/b replicas 3 -> 0"]);
         assert_eq!(lines(&["cordon=ns/a", "replicas=fleet/split=8"]), ["ns/b replicas 3 -> 5"]);
         assert_eq!(lines(&["label=ns/b:team=blue"]), ["ns/a replicas 3 -> 6", "ns/b bound 1 -> 0", "ns/b replicas 3 -> 0"]);
+        assert_eq!(lines(&["join=ns/c:team=red", "replicas=fleet/split=30"]), ["ns/a replicas 3 -> 10", "ns/b replicas 3 -> 10", "ns/c bound 0 -> 1", "ns/c replicas 0 -> 10"]);
         let mut other = fleet();
         assert_eq!(Change::Drain("ns/x".into()).apply(&mut other, Timestamp::UNIX_EPOCH), Err(ChangeError::NoCluster("ns/x".into())));
-        for bad in ["", "explode=ns/a", "label=ns/a", "replicas=fleet/split=many"] {
+        for bad in ["", "explode=ns/a", "join=c", "join=ns/c:team", "label=ns/a", "replicas=fleet/split=many"] {
             assert!(Change::parse(bad).is_err(), "{bad}");
         }
     }

@@ -38,7 +38,7 @@ fn seen(clusters: &[&str], divided: bool) -> Seen {
         inventory = Some(Arc::new(object));
     }
     subscription.status = Some(status);
-    Seen { subscription: Arc::new(subscription), bases: Vec::new(), shares: Vec::new(), inventory, clusters: known }
+    Seen { subscription: Arc::new(subscription), bases: Vec::new(), shares: Vec::new(), inventory, scalers: Default::default(), clusters: known }
 }
 
 /// Performs a plan on the reading itself, as a server would.
@@ -152,9 +152,9 @@ fn divided_workloads_publish_their_shares() {
     let owner = share.metadata.owner_references.as_ref().and_then(|o| o.first()).expect("owned");
     assert_eq!((owner.kind.as_str(), owner.controller), ("Base", Some(true)));
     assert!(crate::overrides::is_generated(share));
-    let found = super::share(&seen.subscription, seen.inventory.as_deref(), "clusternet-meadow/meadow", &feed("Deployment", "voices"));
-    assert_eq!(found, Some(("/spec/replicas".to_owned(), 2)));
-    assert_eq!(super::share(&seen.subscription, seen.inventory.as_deref(), "clusternet-meadow/meadow", &feed("ConfigMap", "score")), None);
+    let found = crate::shares::share(&seen.subscription, seen.inventory.as_deref(), &seen.scalers, "clusternet-meadow/meadow", &feed("Deployment", "voices"));
+    assert_eq!(found, Some(vec![crate::shares::Change::Set("/spec/replicas".to_owned(), 2)]));
+    assert_eq!(crate::shares::share(&seen.subscription, seen.inventory.as_deref(), &seen.scalers, "clusternet-meadow/meadow", &feed("ConfigMap", "score")), None);
 
     let status = Arc::make_mut(&mut seen.subscription).status.as_mut().expect("bound");
     status.replicas.insert(feed("Deployment", "voices").key(), vec![4, 0]);
@@ -171,7 +171,7 @@ fn a_result_of_another_length_is_told_and_not_used() {
     status.replicas.insert(feed("Deployment", "voices").key(), vec![4]);
     let plan = decide(&seen);
     assert!(plan.steps.iter().any(|s| matches!(s, Step::Tell { reason: Reason::BadSchedulingResult, .. })));
-    assert_eq!(super::share(&seen.subscription, seen.inventory.as_deref(), "clusternet-harbor/harbor", &feed("Deployment", "voices")), None);
+    assert_eq!(crate::shares::share(&seen.subscription, seen.inventory.as_deref(), &seen.scalers, "clusternet-harbor/harbor", &feed("Deployment", "voices")), None);
 }
 
 /// Case 49: twins that others left are reduced to one, and a Base of another name is taken over.

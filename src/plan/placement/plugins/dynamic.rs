@@ -53,6 +53,7 @@ impl Plugin for DynamicAssigner {
         }
         let mut shares = Shares::new();
         let mut missing = Vec::new();
+        let mut lacking = std::collections::BTreeMap::new();
         for (at, (feed, desired)) in cycle.desired.iter().enumerate() {
             let current = current_shares(cycle, *feed, &room.usable);
             let none = Vec::new();
@@ -60,6 +61,7 @@ impl Plugin for DynamicAssigner {
             let share = room.divide(*desired, &current, capacity, &dynamic, plain);
             let placed: i64 = share.iter().sum();
             if placed < *desired {
+                lacking.insert(*feed, desired - placed);
                 missing.push(format!("{} of {desired} replicas of {}", desired - placed, cycle.request.subject.feed_keys[*feed]));
             }
             shares.insert(*feed, share);
@@ -67,6 +69,7 @@ impl Plugin for DynamicAssigner {
         let first = room.order.first().copied();
         if !missing.is_empty() {
             cycle.short = true;
+            cycle.missing = lacking;
             cycle.warn(Reason::InsufficientCapacity, format!("no cluster has room for {}", missing.join(", ")));
         }
         // Under packing and under a bound on their number, clusters without any replica are not bound.

@@ -23,6 +23,7 @@ pub fn in_tree() -> Vec<(&'static str, Factory)> {
         (predictor::NAME, |_| Ok(Arc::new(predictor::Predictor))),
         (statics::NAME, |_| Ok(Arc::new(statics::StaticAssigner))),
         (dynamic::NAME, |_| Ok(Arc::new(dynamic::DynamicAssigner))),
+        (super::preempt::NAME, |_| Ok(Arc::new(super::preempt::DefaultPreemption))),
         (BINDER, |_| Ok(Arc::new(DefaultBinder))),
     ]
 }

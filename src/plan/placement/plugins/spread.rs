@@ -141,7 +141,7 @@ pub fn preference(cluster: &ClusterInfo, terms: &[PreferredSchedulingTerm]) -> i
 }
 
 /// Node selector requirements know `Gt` and `Lt` besides the operators of label selectors.
-fn requirement(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+pub(crate) fn requirement(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let compare = |wanted: std::cmp::Ordering| {
         let bound = values.first().and_then(|bound| bound.parse::<i64>().ok());

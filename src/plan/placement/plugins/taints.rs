@@ -53,7 +53,9 @@ impl Plugin for TaintToleration {
                 return Status { code: Code::UnschedulableAndUnresolvable, why: Why::Taint(index) };
             }
         }
-        if cycle.request.subject.divides() && is_lost(&candidate.info, &cycle.policy, &cycle.request) {
+        // Plain copies need not leave: they are where they are wanted. A pick of some clusters is made anew.
+        let moves = cycle.request.subject.divides() || cycle.request.subject.spec.by_sub_group();
+        if moves && is_lost(&candidate.info, &cycle.policy, &cycle.request) {
             return Status { code: Code::Unschedulable, why: Why::Lost };
         }
         Status::SUCCESS
@@ -82,7 +84,7 @@ pub fn is_closed(cluster: &ClusterInfo, request: &Request) -> bool {
     })
 }
 
-/// Whether divided workloads leave a cluster because it stopped reporting.
+/// Whether divided workloads, and picks of some clusters, leave a cluster because it stopped reporting.
 ///
 /// A lost cluster counts as tainted `clusters.clusternet.io/unschedulable:NoExecute` since its Ready condition turned, so
 /// that a toleration with seconds gives it time to come back.
