@@ -3,6 +3,7 @@
 pub mod case;
 pub mod compare;
 mod known;
+mod mended;
 mod normal;
 mod run;
 mod stage;

@@ -203,6 +203,7 @@ impl<'a> Run<'a> {
                 out.insert(stem.to_owned(), objects);
             }
         }
+        out.insert(super::mended::ALIVE.to_owned(), super::mended::alive(&state["parent"]["managedclusters"]));
         for (name, _) in self.stage.children() {
             let mut objects: Vec<Value> = Vec::new();
             for list in state[name].values() {

@@ -59,6 +59,10 @@ impl Stage {
             percentage_of_clusters_to_tolerate: if settings.contains("toleration: false") { 0 } else { usual.percentage_of_clusters_to_tolerate },
             ..usual
         };
+        if scheduler_only {
+            // There the deployer was the only controller, so that clusters need no heartbeat.
+            options.controllers.disabled.extend(["clusterlifecycle", "crrapprover"].map(str::to_owned));
+        }
         options.scheduler.framework = plan::placement::Framework::with_policy(policy);
         embedded::start_parts(&parent, options, &tasks);
         let mut stage = Stage {
