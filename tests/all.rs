@@ -7,4 +7,5 @@ mod deploy;
 mod e2e;
 mod exposition;
 mod kube;
+mod replay;
 mod tidy;

@@ -373,7 +373,11 @@ fn fresher(prefix: &str, want: &[Value], have: &[Value], recorded: &BTreeMap<Str
 fn complete(file: &str, have: &[Value], found: &mut Vec<Difference>) {
     for description in have.iter().filter(|one| one.pointer("/status/phase").is_some_and(|phase| phase == "Success")) {
         let keys = |pointer: &str| -> Vec<[String; 4]> { description.pointer(pointer).and_then(Value::as_array).into_iter().flatten().map(about).collect() };
-        if description["spec"]["deployer"] == "Generic" && keys("/spec/raw") != keys("/status/manifestStatuses") {
+        // A feed that is listed twice is one object.
+        let mut raw = keys("/spec/raw");
+        let mut seen = std::collections::BTreeSet::new();
+        raw.retain(|key| seen.insert(key.clone()));
+        if description["spec"]["deployer"] == "Generic" && raw != keys("/status/manifestStatuses") {
             found.push(Difference {
                 file: file.to_owned(),
                 object: identity(description),
