@@ -105,12 +105,15 @@ pub fn desire(claimants: &[Claimant]) -> Desired {
         let list = out.of.entry(claimant.name.clone()).or_default();
         let faults = out.faults.entry(claimant.name.clone()).or_default();
         faults.extend(claimant.faults.iter().cloned());
-        let mut mine = BTreeSet::new();
+        let mut mine: BTreeMap<Identity, &Arc<Value>> = BTreeMap::new();
         for object in &claimant.objects {
             let id = ObjectRef::of(object);
             let identity = Identity::of(&id);
-            if !mine.insert(identity.clone()) {
-                faults.push(format!("{id} is there twice"));
+            // A feed may be listed twice, by itself or once with its namespace and once without.
+            if let Some(first) = mine.insert(identity.clone(), object) {
+                if *first != *object {
+                    faults.push(format!("{id} is there twice, in different forms"));
+                }
                 continue;
             }
             list.push(identity.clone());

@@ -122,3 +122,12 @@ fn who_applies() {
     cluster.metadata.annotations = Some([(api::known::annotation::APPLIER.to_owned(), "somebody".to_owned())].into());
     assert_eq!(Holder::of(&cluster), Holder::Agent);
 }
+
+#[test]
+fn an_object_that_is_listed_twice_is_one_object() {
+    let desired = desire(&[claim("d", 1, vec![map("a", "1"), map("b", "1"), map("a", "1")])]);
+    assert_eq!(desired.of["d"], [identity("a"), identity("b")]);
+    assert!(desired.faults.is_empty());
+    let differing = desire(&[claim("d", 1, vec![map("a", "1"), map("a", "2")])]);
+    assert_eq!(differing.faults["d"], ["ConfigMap n/a is there twice, in different forms"]);
+}

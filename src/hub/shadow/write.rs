@@ -176,10 +176,6 @@ impl Call {
             return Ok(object);
         }
         let name = object::name(&object).to_owned();
-        let generate = object.pointer("/metadata/generateName").and_then(Value::as_str).unwrap_or_default().to_owned();
-        if name.is_empty() && generate.is_empty() {
-            return Err(ApiError::bad_request("the object has neither metadata.name nor metadata.generateName"));
-        }
         let namespace = object::namespace(&object).to_owned();
         let inner = self.inner();
         let mut probe = object.clone();
