@@ -30,6 +30,8 @@ const KINDS: [(&str, &str, &str); 9] = [
 const SCHEDULER_FILES: [&str; 3] = ["subscription-status", "localizations", "feedinventories"];
 /// The longest that a step may take to get quiet.
 const MOST: Duration = Duration::from_secs(60);
+/// How many times longer is waited while something is under way.
+const PATIENCE: u32 = 6;
 /// How often is looked whether something was written.
 const LOOK: Duration = Duration::from_millis(40);
 /// Reading everything costs more than what is going on: it is done no more often than this.
@@ -120,10 +122,22 @@ impl<'a> Run<'a> {
                     (last, at, looks) = (print, Instant::now(), 0);
                 }
             }
-            if still && at.elapsed() >= self.quiet && looks >= LOOKS || start.elapsed() > MOST {
+            let quiet = if self.under_way(&state) { self.quiet * PATIENCE } else { self.quiet };
+            if still && at.elapsed() >= quiet && looks >= LOOKS || start.elapsed() > MOST {
                 return Ok(state);
             }
         }
+    }
+
+    /// Whether something has begun that usually ends: an object that is leaving, a Description that nobody has told about yet. It may stay so.
+    fn under_way(&self, state: &State) -> bool {
+        let leaves = |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some();
+        let waits = |object: &Value| {
+            let phase = object.pointer("/status/phase").and_then(Value::as_str);
+            object["kind"] == "Description" && matches!(phase, None | Some("Installing" | "Upgrading" | "Uninstalling"))
+        };
+        let mut objects = state.values().flat_map(BTreeMap::values).flatten();
+        objects.any(|object| leaves(object) || !self.case.scheduler && waits(object))
     }
 
     fn fingerprint(&self, state: &State) -> Vec<(String, String)> {

@@ -25,7 +25,7 @@ const CHILDREN: [(&str, SyncMode, [(&str, &str); 3]); 3] = [
 ];
 
 /// How long the agents may take to join.
-const JOIN: Duration = Duration::from_secs(120);
+const JOIN: Duration = Duration::from_secs(300);
 
 /// A running stage.
 pub struct Stage {
