@@ -75,6 +75,9 @@ pub async fn record(dir: &Path, name: &str) -> Result<()> {
         std::fs::remove_dir_all(&root)?;
     }
     for (file, objects) in got {
+        if file.rsplit('/').next() == Some(mended::ALIVE) {
+            continue;
+        }
         let path = root.join(format!("{file}.yaml"));
         std::fs::create_dir_all(path.parent().unwrap_or(&root))?;
         let documents: Vec<String> = objects.iter().map(manifest::emit).collect();
