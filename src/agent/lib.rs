@@ -10,6 +10,7 @@ mod join;
 mod options;
 mod predictor;
 mod push;
+mod release;
 mod report;
 mod session;
 mod sync;

@@ -160,6 +160,8 @@ pub struct Options {
     pub label_threshold: f64,
     /// Repositories; shared by all agents of a process.
     pub git: git::Git,
+    /// Charts; shared by all agents of a process.
+    pub charts: registry::Pool,
     /// Settings of the apply engine.
     pub limits: cluster::apply::Limits,
     /// Keeps the tunnel; without one the cluster is not reached from the parent.
@@ -197,6 +199,7 @@ impl Options {
             label_prefixes: vec![api::known::label::NODE_PREFIX.to_owned()],
             label_threshold: 0.8,
             git,
+            charts: registry::Pool::shared(),
             limits: cluster::apply::Limits::default(),
             tunnel: None,
             predictor: Some(PredictorOptions::tunnelled()),

@@ -78,6 +78,8 @@ pub mod annotation {
     pub const APPLIER: &str = "gitops.anabranch.io/applier";
     /// On any kind of ours: look now; the value is any new text.
     pub const RECONCILE_REQUEST: &str = "gitops.anabranch.io/reconcile-requested-at";
+    /// On a HelmChart (and its HelmReleases): `3` renders it by Helm 3's rules instead of Helm 4's.
+    pub const HELM_RULES: &str = "gitops.anabranch.io/helm-rules";
     /// On an object in Git: `disabled` keeps it when it disappears from Git.
     pub const PRUNE: &str = "gitops.anabranch.io/prune";
     /// On a Rollout: number or name of the wave up to which people approve.

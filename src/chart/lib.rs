@@ -25,6 +25,7 @@ pub mod helm;
 pub use helm::capabilities::{Rules, parse_kube};
 pub use helm::load::{Chart, LoadError, load, load_archive};
 pub use helm::manifests::{Document, Hook};
+pub use helm::record::{HookRecord, Record};
 pub use helm::render::{Error, Output, Request, template};
 pub use helm::strvals::Given;
 pub use run::{Engine, Lookup};

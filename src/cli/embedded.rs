@@ -253,7 +253,7 @@ impl PartOptions {
     pub fn usual(git: git::Git) -> PartOptions {
         PartOptions {
             hub: hub::Options::default(),
-            controllers: controllers::Options::standard(),
+            controllers: controllers::Options { chart_pool: Some(registry::Pool::shared()), ..controllers::Options::standard() },
             scheduler: scheduler::Options { leader_elect: false, ..scheduler::Options::new("anabranch") },
             source: true,
             git,

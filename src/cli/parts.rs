@@ -149,6 +149,7 @@ pub(crate) async fn scheduler(args: SchedulerArgs, filter: Option<admin::LogFilt
 /// Runs the controllers.
 pub(crate) async fn controllers(args: ControllersArgs, filter: Option<admin::LogFilter>) -> Result<ExitCode> {
     let mut options = controllers::Options::standard();
+    options.chart_pool = Some(registry::Pool::shared());
     options.git = Some(git(&args.part));
     let part = part(&args.part, filter, &options.metrics).await?;
     let (client, shutdown, tasks) = (part.client.clone(), part.shutdown.clone(), part.tasks.clone());

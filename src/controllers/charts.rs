@@ -5,7 +5,10 @@ use std::time::Duration;
 use api::apps::{HelmChart, HelmChartPhase, HelmOptions};
 use api::reason::Reason;
 use engine::{Key, Next, Settled, TurnError};
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
 use plan::step::{Step, Version, app_ref};
 use serde_json::json;
 
@@ -26,10 +29,93 @@ pub trait ChartLookup: Send + Sync + 'static {
     fn look<'a>(&'a self, namespace: &'a str, options: &'a HelmOptions) -> BoxFuture<'a, ChartAnswer>;
 }
 
+/// Chart repositories as they are, asked with the charts' own pull secrets.
+pub struct Repositories {
+    client: Client,
+    pool: registry::Pool,
+}
+
+impl Repositories {
+    /// Asks through a pool; pull secrets are read with the client.
+    #[must_use]
+    pub fn new(client: Client, pool: registry::Pool) -> Self {
+        Self { client, pool }
+    }
+
+    async fn answer(&self, namespace: &str, options: &HelmOptions) -> Result<(), String> {
+        let secret = &options.chart_pull_secret;
+        let credentials = if secret.name.is_empty() {
+            None
+        } else {
+            let namespace = if secret.namespace.is_empty() { namespace } else { &secret.namespace };
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+            let found = api.get(&secret.name).await.map_err(|e| cluster::error::message(&e))?;
+            let text = |key: &str| found.data.as_ref().and_then(|d| d.get(key)).map(|b| String::from_utf8_lossy(&b.0).into_owned()).unwrap_or_default();
+            Some(registry::Credentials { username: text("username"), password: registry::Secret::new(text("password")) })
+        };
+        let reference = registry::Reference { repository: options.repo.clone(), chart: options.chart.clone(), version: options.chart_version.clone() };
+        let source = registry::pool::Source { reference, credentials, plain_http: options.plain_http == Some(true) };
+        match self.pool.find(&source).await {
+            Ok(_) => Ok(()),
+            Err(registry::Error::NoChart { .. } | registry::Error::NoVersion { .. }) => Err(match options.chart_version.as_str() {
+                "" => format!("chart \"{}\" not found in {} repository", options.chart, options.repo),
+                version => format!("chart \"{}\" version \"{version}\" not found in {} repository", options.chart, options.repo),
+            }),
+            Err(error) => Err(cluster::error::chain(&error)),
+        }
+    }
+}
+
+impl ChartLookup for Repositories {
+    fn look<'a>(&'a self, namespace: &'a str, options: &'a HelmOptions) -> BoxFuture<'a, ChartAnswer> {
+        async move {
+            match self.answer(namespace, options).await {
+                Ok(()) => ChartAnswer::Found,
+                Err(why) => ChartAnswer::NotFound(why),
+            }
+        }
+        .boxed()
+    }
+}
+
 /// A chart that was not found is looked for again after this long: repositories come back.
 const AGAIN: Duration = Duration::from_secs(60);
 
+/// Copies of pull secrets are compared with them this often: passwords change.
+const SECRETS: Duration = Duration::from_secs(300);
+
 impl World {
+    /// Puts the pull secrets of a Description's charts where the cluster's agent may read them: it reads its own namespace only.
+    pub(crate) async fn share_pull_secrets(&self, description: &api::apps::Description) -> Result<Next, TurnError> {
+        let wanted = plan::releases::pull_secrets(description);
+        if wanted.is_empty() || description.metadata.deletion_timestamp.is_some() {
+            return Ok(Next::Done);
+        }
+        let failed = |error: kube::Error| TurnError::new(Reason::ChartLocateFailure.as_str(), engine::Class::Again, error);
+        let here: Api<Secret> = Api::namespaced(self.client.clone(), description.metadata.namespace.as_deref().unwrap_or_default());
+        for (release, (namespace, name)) in wanted {
+            let there: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
+            // Without the Secret the repository says what is missing.
+            let Some(secret) = there.get_opt(&name).await.map_err(failed)? else { continue };
+            let copy = plan::releases::pull_secret_name(&release);
+            if here.get_opt(&copy).await.map_err(failed)?.is_some_and(|have| have.data == secret.data) {
+                continue;
+            }
+            let object = json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+                "metadata": {
+                    "name": copy,
+                    "labels": {api::known::label::CREATED_BY: api::known::component::CONTROLLER_MANAGER},
+                    "ownerReferences": [plan::step::owner("Description", &description.metadata)],
+                },
+                "data": secret.data,
+            });
+            let how = kube::api::PatchParams::apply(api::known::manager::CONTROLLERS).force();
+            here.patch(&copy, &how, &kube::api::Patch::Apply(&object)).await.map_err(failed)?;
+        }
+        Ok(Next::After(SECRETS))
+    }
+
     /// A turn over a HelmChart: asks whether it exists and writes that down.
     pub(crate) async fn chart_turn(&self, key: &Key, lookup: &dyn ChartLookup) -> Result<Settled, TurnError> {
         let Some(chart) = self.charts.get_key(key) else { return Ok(Settled::QUIET) };

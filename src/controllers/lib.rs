@@ -21,7 +21,7 @@ mod perform;
 mod turns;
 mod world;
 
-pub use charts::{ChartAnswer, ChartLookup};
+pub use charts::{ChartAnswer, ChartLookup, Repositories};
 
 /// How the controllers behave.
 #[derive(Clone)]
@@ -36,8 +36,10 @@ pub struct Options {
     pub registration: registration::Options,
     /// Life cycle of clusters.
     pub lifecycle: lifecycle::Options,
-    /// Who knows whether a chart exists; without it charts are deployed unverified.
+    /// Who knows whether a chart exists; without it charts are deployed unverified, unless `chart_pool` is there.
     pub charts: Option<Arc<dyn ChartLookup>>,
+    /// Chart repositories that are asked when `charts` is not given.
+    pub chart_pool: Option<registry::Pool>,
     /// The repositories of this process; without them no branches are written.
     pub git: Option<git::Git>,
     /// Time.
@@ -57,6 +59,7 @@ impl Options {
             registration: registration::Options { workers: 8, ..registration::Options::default() },
             lifecycle: lifecycle::Options { workers: 8, ..lifecycle::Options::default() },
             charts: None,
+            chart_pool: None,
             git: None,
             clock: RealClock::shared(),
             metrics: Registry::new(),
@@ -68,7 +71,10 @@ impl Options {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs all controllers until shutdown.
-pub async fn run(client: Client, options: Options, shutdown: CancellationToken) {
+pub async fn run(client: Client, mut options: Options, shutdown: CancellationToken) {
+    if let (None, Some(pool)) = (&options.charts, &options.chart_pool) {
+        options.charts = Some(Arc::new(Repositories::new(client.clone(), pool.clone())));
+    }
     let tasks = Tasks::new(&shutdown);
     let recorder = engine::Recorder::start(
         client.clone(),

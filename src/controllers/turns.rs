@@ -243,8 +243,10 @@ impl World {
                 taken.insert((release.spec.target_namespace.clone(), name), format!("HelmRelease {}", Key::of(&*release)));
             }
         }
+        let next = self.share_pull_secrets(&description).await?;
         let seen = releases::Seen { releases: self.releases.by("description", &uid), description, taken };
-        Ok(settled(self.perform_in_order(&releases::decide(&seen)).await?))
+        let changed = self.perform_in_order(&releases::decide(&seen)).await?;
+        Ok(Settled { next, changed })
     }
 
     /// A turn over something that is being deleted: it does not wait for a cluster that cannot answer.

@@ -29,6 +29,49 @@ pub fn release_name(description: &str, chart_namespace: &str, chart: &str) -> St
     format!("{description}-{chart_namespace}-{chart}")
 }
 
+/// Name of the copy of a chart's pull secret beside its HelmRelease: all that the cluster's agent may read.
+#[must_use]
+pub fn pull_secret_name(release: &str) -> String {
+    api::names::with_suffix("chart-pull", &[release], 63)
+}
+
+/// Pull secrets that a Description's charts need: name of the HelmRelease -> namespace and name of the Secret. Without a
+/// namespace the Secret lies beside the HelmChart.
+#[must_use]
+pub fn pull_secrets(description: &Description) -> BTreeMap<String, (String, String)> {
+    let name = description.metadata.name.as_deref().unwrap_or_default();
+    let mut out = BTreeMap::new();
+    for (chart, raw) in description.spec.charts.iter().zip(&description.spec.chart_raw) {
+        let Ok(raw) = serde_json::from_slice::<Value>(&raw.0) else { continue };
+        let secret = &raw["spec"]["chartPullSecret"];
+        let at = secret["namespace"].as_str().filter(|n| !n.is_empty()).unwrap_or(&chart.namespace);
+        if let Some(wanted) = secret["name"].as_str().filter(|n| !n.is_empty()) {
+            out.insert(release_name(name, &chart.namespace, &chart.name), (at.to_owned(), wanted.to_owned()));
+        }
+    }
+    out
+}
+
+/// Charts of a Description that get no release of their own, by their place in the list: another chart before them has it.
+#[must_use]
+pub fn refused(description: &Description) -> BTreeMap<usize, String> {
+    let mut out = BTreeMap::new();
+    let mut names = BTreeMap::new();
+    for (at, (chart, raw)) in description.spec.charts.iter().zip(&description.spec.chart_raw).enumerate() {
+        let Ok(raw) = serde_json::from_slice::<Value>(&raw.0) else {
+            out.insert(at, format!("chart {}/{} cannot be read", chart.namespace, chart.name));
+            continue;
+        };
+        let key = (text(&raw, "targetNamespace"), chart.name.clone());
+        if let Some(first) = names.get(&key) {
+            out.insert(at, format!("chart {}/{}: release {}/{} belongs to chart {first}", chart.namespace, chart.name, key.0, key.1));
+            continue;
+        }
+        names.insert(key, format!("{}/{}", chart.namespace, chart.name));
+    }
+    out
+}
+
 /// Decides.
 #[must_use]
 pub fn decide(seen: &Seen) -> Vec<Step> {

@@ -5,6 +5,7 @@
 
 mod http;
 mod oci;
+pub mod pool;
 mod repository;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use http::Tls;
+pub use pool::Pool;
 
 /// A text that is never printed.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -253,7 +255,12 @@ impl Client {
     /// Fetches the archive a reference asks for.
     pub async fn pull(&self, r: &Reference) -> Result<Pulled, Error> {
         let found = self.resolve(r).await?;
-        if r.repository.starts_with("oci://") { self.oci_pull(r, &found).await } else { self.index_pull(r, &found).await }
+        self.pull_found(r, &found).await
+    }
+
+    /// Fetches the archive of a version that was found.
+    pub async fn pull_found(&self, r: &Reference, found: &Resolved) -> Result<Pulled, Error> {
+        if r.repository.starts_with("oci://") { self.oci_pull(r, found).await } else { self.index_pull(r, found).await }
     }
 
     /// Is the chart there? Faults that say nothing about it are given back.

@@ -23,6 +23,7 @@ use cluster::apply::{Applier, Desired as Prepared};
 use engine::{Backoff, Cache, Next, Queue, Recorder, Tasks, work};
 use plan::sync::{Desired, Holder, Identity};
 
+use crate::release::{self, Releases};
 use crate::session::Session;
 use branch::Tree;
 use watches::Watches;
@@ -95,6 +96,7 @@ pub(crate) struct Syncer {
     recorder: Recorder,
     /// Since when the branch cannot be read, as monotonic time.
     unreadable_since: parking_lot::Mutex<Option<Duration>>,
+    releases: Arc<Releases>,
     state: tokio::sync::Mutex<State>,
 }
 
@@ -126,6 +128,7 @@ pub(crate) fn start(session: &Arc<Session>, tasks: &Tasks) {
     let applier = Arc::new(Applier::new(session.shared.child.clone(), manager::AGENT, session.shared.options.limits));
     let recorder = Recorder::start(session.parent.clone(), api::known::component::AGENT, session.shared.clock.clone(), session.shared.metrics.clone(), tasks);
     let watches = Watches::new(session.namespace.clone(), applier.clone(), queue.clone(), tasks.clone());
+    let releases = release::start(session, &descriptions, &recorder, tasks);
     let syncer = Arc::new(Syncer {
         session: session.clone(),
         queue: queue.clone(),
@@ -135,6 +138,7 @@ pub(crate) fn start(session: &Arc<Session>, tasks: &Tasks) {
         watches,
         recorder,
         unreadable_since: parking_lot::Mutex::default(),
+        releases,
         state: tokio::sync::Mutex::default(),
     });
     let parent = session.parent.clone();

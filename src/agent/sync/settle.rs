@@ -97,7 +97,9 @@ impl Syncer {
     /// that a retry could do.
     pub(super) async fn release(&self, state: &State, descriptions: &[Arc<Description>]) -> bool {
         let mut all = true;
-        for description in descriptions.iter().filter(|d| d.metadata.deletion_timestamp.is_some()) {
+        // Those of charts go when the controllers see that their releases are gone.
+        let going = |d: &&Arc<Description>| d.metadata.deletion_timestamp.is_some() && d.spec.deployer == DeployerType::Generic;
+        for description in descriptions.iter().filter(going) {
             let finalizers = description.metadata.finalizers.clone().unwrap_or_default();
             if !finalizers.iter().any(|f| f == finalizer::APP) {
                 continue;

@@ -10,6 +10,7 @@ use engine::Next;
 use plan::sync::{Applier as Who, Claimant, Holder, Identity, applier, desire, inventory, victims, yield_to_autoscalers};
 
 use super::branch::Expected;
+use crate::release::Gate;
 use super::{Delivery, InStep, Parsed, State, Syncer, Turn, delivery};
 
 /// What is wanted, and whether all of it could be read.
@@ -33,6 +34,7 @@ impl Syncer {
         if applier(cluster.spec.sync_mode, offers, Holder::of(&cluster)) != self.session.role {
             // Two writers would fight. What is known is forgotten: the parent may change anything from now on.
             self.watches.stop();
+            self.releases.open(Gate::Shut);
             *state = State::default();
             return self.ask_back(&cluster).await;
         }
@@ -54,6 +56,8 @@ impl Syncer {
                 from_descriptions(&mut state, &descriptions)
             }
         };
+        let behind = state.in_step.iter().filter(|(_, step)| **step == InStep::NotYet).map(|(name, _)| name.clone()).collect();
+        self.releases.open(Gate::Open(behind));
         let mut desired = desire(&wanted.claimants);
         yield_to_autoscalers(&mut desired, |identity| self.watches.live(identity).and_then(|l| l.replicas));
         state.desired = desired;

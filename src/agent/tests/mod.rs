@@ -6,6 +6,7 @@ mod direct;
 mod handover;
 mod joining;
 mod predicting;
+mod releases;
 
 use std::time::Duration;
 

@@ -8,6 +8,7 @@ pub mod ignore;
 pub mod load;
 pub mod manifests;
 pub mod metadata;
+pub mod record;
 pub mod render;
 pub mod schema;
 pub mod strvals;

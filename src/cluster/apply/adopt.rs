@@ -37,13 +37,48 @@ pub fn patch(live: &Value, manager: &str) -> Option<Value> {
             && entry.get("subresource").is_none_or(|s| s == "")
             && entry["manager"].as_str().is_some_and(|m| CLIENT_SIDE.contains(&m))
     };
+    let (mut ours, mut rest) = gather(live, manager, is_client_side);
+    let mut operations = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]})];
+    if let Some(mut ours) = ours.take() {
+        if let Some(fields) = ours["fieldsV1"].as_object_mut() {
+            for mark in &marks {
+                disown(fields, mark);
+            }
+        }
+        rest.insert(0, ours);
+        operations.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": rest}));
+    }
+    for mark in marks {
+        let escaped = mark.replace('~', "~0").replace('/', "~1");
+        operations.push(json!({"op": "remove", "path": format!("/metadata/annotations/{escaped}")}));
+    }
+    Some(Value::Array(operations))
+}
+
+/// The JSON patch that moves what other managers own into the apply entry of `manager`: the entries that `theirs` names.
+/// `None` when there is no such entry. It tests the resource version as well.
+pub fn take_over(live: &Value, manager: &str, theirs: impl Fn(&Value) -> bool) -> Option<Value> {
+    let is_ours = |entry: &Value| entry["operation"] == "Apply" && entry["manager"] == manager;
+    if !entries(live).any(|entry| !is_ours(entry) && theirs(entry)) {
+        return None;
+    }
+    let (ours, mut rest) = gather(live, manager, theirs);
+    rest.extend(ours);
+    Some(json!([
+        {"op": "test", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
+        {"op": "replace", "path": "/metadata/managedFields", "value": rest},
+    ]))
+}
+
+/// One apply entry of `manager` with its own fields and those of the entries that `theirs` names; and all other entries.
+fn gather(live: &Value, manager: &str, theirs: impl Fn(&Value) -> bool) -> (Option<Value>, Vec<Value>) {
     let is_ours = |entry: &Value| {
         entry["operation"] == "Apply" && entry["manager"] == manager && entry.get("subresource").is_none_or(|s| s == "")
     };
     let mut ours: Option<Value> = None;
     let mut rest = Vec::new();
     for entry in entries(live) {
-        if !is_client_side(entry) && !is_ours(entry) {
+        if !theirs(entry) && !is_ours(entry) {
             rest.push(entry.clone());
             continue;
         }
@@ -62,21 +97,7 @@ pub fn patch(live: &Value, manager: &str) -> Option<Value> {
             }
         }
     }
-    let mut operations = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]})];
-    if let Some(mut ours) = ours {
-        if let Some(fields) = ours["fieldsV1"].as_object_mut() {
-            for mark in &marks {
-                disown(fields, mark);
-            }
-        }
-        rest.insert(0, ours);
-        operations.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": rest}));
-    }
-    for mark in marks {
-        let escaped = mark.replace('~', "~0").replace('/', "~1");
-        operations.push(json!({"op": "remove", "path": format!("/metadata/annotations/{escaped}")}));
-    }
-    Some(Value::Array(operations))
+    (ours, rest)
 }
 
 /// Union of two field sets.

@@ -11,6 +11,7 @@ use cli::embedded::{self, Keep, PartOptions, Role};
 use cluster::Endpoint;
 use engine::{CancellationToken, Tasks};
 use serde_json::Value;
+use sha2::Digest as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -38,10 +39,10 @@ pub struct Stage {
 
 impl Stage {
     /// Sets up the stage that a case wants.
-    pub async fn open(case: &Path, _charts: &Path) -> Result<Stage> {
+    pub async fn open(case: &Path, charts: &Path) -> Result<Stage> {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(&shutdown);
-        let helper = serve(&tasks).await?;
+        let helper = serve(Arc::new(repository(charts)?), &tasks).await?;
         let settings = std::fs::read_to_string(case.join("case.yaml")).unwrap_or_default();
         let scheduler_only = case.join("clusters.yaml").exists() || settings.contains("stage: sched");
         let listen = Some(([127, 0, 0, 1], 0).into());
@@ -156,23 +157,51 @@ fn rand_suffix(case: &Path) -> String {
     case.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// The predictor of the recorder: `/cap/N/replicas/predict` answers N, everything else fails.
-async fn serve(tasks: &Tasks) -> Result<String> {
+/// The chart folders of a recording as a repository: an index and one archive per chart, by their path.
+fn repository(charts: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    let mut entries: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    let folders = match std::fs::read_dir(charts) {
+        Ok(folders) => folders,
+        Err(_) => return Ok(files),
+    };
+    for folder in folders {
+        let path = folder?.path();
+        let Ok(text) = std::fs::read_to_string(path.join("Chart.yaml")) else { continue };
+        let head = manifest::read::parse(&text, &manifest::read::Limits::FILE).map_err(|f| anyhow::anyhow!("{f}")).context("Chart.yaml")?;
+        let (name, version) = (head["name"].as_str().unwrap_or_default(), head["version"].as_str().unwrap_or_default());
+        let mut packed = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+        packed.append_dir_all(name, &path)?;
+        let archive = packed.into_inner()?.finish()?;
+        let file = format!("{name}-{version}.tgz");
+        entries.entry(name.to_owned()).or_default().push(serde_json::json!({
+            "apiVersion": head["apiVersion"], "name": name, "version": version, "digest": hex::encode(sha2::Sha256::digest(&archive)), "urls": [file],
+        }));
+        files.insert(format!("/{file}"), archive);
+    }
+    let index = serde_json::json!({"apiVersion": "v1", "entries": entries});
+    files.insert("/index.yaml".to_owned(), serde_json::to_vec(&index)?);
+    Ok(files)
+}
+
+/// The chart repository, and the predictor of the recorder: `/cap/N/replicas/predict` answers N, everything else fails.
+async fn serve(files: Arc<BTreeMap<String, Vec<u8>>>, tasks: &Tasks) -> Result<String> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen for the predictor")?;
     let url = format!("http://{}", listener.local_addr()?);
     let inner = tasks.clone();
     tasks.spawn_until_stopped("predictor", async move {
         while let Ok((stream, _)) = listener.accept().await {
+            let files = files.clone();
             inner.spawn_until_stopped("predictor request", async move {
                 // A caller that leaves early is its own affair.
-                let _ = answer(stream).await;
+                let _ = answer(stream, &files).await;
             });
         }
     });
     Ok(url)
 }
 
-async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
+async fn answer(mut stream: TcpStream, files: &BTreeMap<String, Vec<u8>>) -> std::io::Result<()> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
     let (head, length) = loop {
@@ -197,10 +226,14 @@ async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     let path = head.split_whitespace().nth(1).unwrap_or("/");
     let capacity = path.strip_prefix("/cap/").and_then(|rest| rest.split('/').next()).and_then(|text| text.parse::<i64>().ok());
     let (code, body) = match capacity {
-        Some(capacity) => ("200 OK", format!("{{\"replicas\":{{\"default\":{capacity}}}}}")),
-        None if path.starts_with("/fail/") => ("500 Internal Server Error", "no capacity today".to_owned()),
-        None => ("404 Not Found", String::new()),
+        Some(capacity) => ("200 OK", format!("{{\"replicas\":{{\"default\":{capacity}}}}}").into_bytes()),
+        None if path.starts_with("/fail/") => ("500 Internal Server Error", b"no capacity today".to_vec()),
+        None => match files.get(path) {
+            Some(file) => ("200 OK", file.clone()),
+            None => ("404 Not Found", Vec::new()),
+        },
     };
-    let text = format!("HTTP/1.1 {code}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
-    stream.write_all(text.as_bytes()).await
+    let text = format!("HTTP/1.1 {code}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    stream.write_all(text.as_bytes()).await?;
+    stream.write_all(&body).await
 }

@@ -1,0 +1,400 @@
+//! Brings the child's Helm releases to what the HelmReleases of its namespace in the parent say, and reports how they are.
+//!
+//! Invariants: only whoever applies in this cluster acts; a release is acted on once the cluster's branch says the same (when
+//! there is a branch); nothing is uninstalled but what a HelmRelease that is being deleted names; the records are Helm's own, so
+//! that a Helm in the child sees, and may do, what we see and do.
+
+mod decide;
+mod deploy;
+mod error;
+mod hooks;
+mod objects;
+mod render;
+mod status;
+mod storage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::apps::{DeployerType, Description, HelmRelease, HelmReleaseStatus};
+use api::known::{annotation, finalizer};
+use api::reason::Reason;
+use chart::Rules;
+use chart::helm::record::{Record, status as word};
+use cluster::{Discovery, Dynamic, Target};
+use engine::{Backoff, Cache, EventKind, Key, Next, Queue, Recorder, Regarding, Tasks, work};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use parking_lot::Mutex;
+use registry::pool::{Loaded, Source};
+use serde_json::Value;
+
+use crate::session::Session;
+use decide::{Action, Wanted, decide};
+use deploy::{Job, Outcome, timeout};
+use error::DeployError;
+use objects::{Child, Owner};
+use storage::Storage;
+
+/// Releases that are worked on at a time; most of the time they wait.
+const WORKERS: usize = 16;
+/// A revision that failed is tried again after this long at first, and at most.
+const RETRY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(1800));
+/// The longest between two looks at a release that somebody else is at work on.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Whether releases may be acted on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// Somebody else applies in this cluster, or nothing is known yet.
+    #[default]
+    Shut,
+    /// They may, but for those of Descriptions that the branch has not caught up with.
+    Open(BTreeSet<String>),
+}
+
+/// What there is to do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// A release.
+    Release(Key),
+    /// The status of a Description of charts.
+    Description(Key),
+}
+
+/// A revision that failed.
+struct Failed {
+    generation: Option<i64>,
+    times: u32,
+    again: tokio::time::Instant,
+}
+
+/// The releases of a child.
+pub(crate) struct Releases {
+    session: Arc<Session>,
+    queue: Queue<Turn>,
+    releases: Cache<HelmRelease>,
+    descriptions: Cache<Description>,
+    gate: Mutex<Gate>,
+    failed: Mutex<BTreeMap<Key, Failed>>,
+    child: Child,
+    recorder: Recorder,
+}
+
+/// Begins to follow the releases; nothing is done before the gate opens.
+pub(crate) fn start(session: &Arc<Session>, descriptions: &Cache<Description>, recorder: &Recorder, tasks: &Tasks) -> Arc<Releases> {
+    let queue: Queue<Turn> =
+        Queue::with(session.shared.clock.clone(), Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(300) });
+    let releases: Cache<HelmRelease> = Cache::new();
+    {
+        let queue = queue.clone();
+        releases.on_change(move |change| {
+            let Some(release) = change.any() else { return };
+            if change.touches(|r| (r.spec.clone(), r.metadata.deletion_timestamp.clone(), r.metadata.uid.clone())) {
+                queue.add(Turn::Release(Key::of(&**release)));
+            }
+            // Who comes, goes or changes its state counts in the status of its Description.
+            if let Some(owner) = owner_of(release) {
+                queue.add(Turn::Description(owner));
+            }
+        });
+    }
+    {
+        let queue = queue.clone();
+        descriptions.on_change(move |change| {
+            let Some(description) = change.any() else { return };
+            if description.spec.deployer == DeployerType::Helm {
+                queue.add(Turn::Description(Key::of(&**description)));
+            }
+        });
+    }
+    let child = Child {
+        dynamic: Dynamic::new(session.shared.child.clone()),
+        discovery: Arc::new(Discovery::new(session.shared.child.clone())),
+        leadership: session.leadership.clone(),
+    };
+    let all = Arc::new(Releases {
+        session: session.clone(),
+        queue: queue.clone(),
+        releases: releases.clone(),
+        descriptions: descriptions.clone(),
+        gate: Mutex::default(),
+        failed: Mutex::default(),
+        child,
+        recorder: recorder.clone(),
+    });
+    releases.follow("helmreleases", session.parent.clone(), Target::of::<HelmRelease>(&session.namespace), tasks);
+    let (token, worker) = (tasks.token().clone(), all.clone());
+    tasks.spawn("releases", async move {
+        let ready = async {
+            releases.synced().await;
+            worker.descriptions.synced().await;
+        };
+        tokio::select! {
+            () = ready => {}
+            () = token.cancelled() => return,
+        }
+        work(queue, WORKERS, token, move |turn| {
+            let worker = worker.clone();
+            async move { Box::pin(worker.take(turn)).await }
+        })
+        .await;
+    });
+    all
+}
+
+/// The Description of a release.
+fn owner_of(release: &HelmRelease) -> Option<Key> {
+    let owners = release.metadata.owner_references.iter().flatten();
+    let name = owners.into_iter().find(|o| o.kind == "Description").map(|o| o.name.clone())?;
+    Some(Key::new(release.metadata.namespace.as_deref().unwrap_or_default(), &name))
+}
+
+impl Releases {
+    /// Says whether releases may be acted on.
+    pub(crate) fn open(&self, gate: Gate) {
+        let mut now = self.gate.lock();
+        if *now == gate {
+            return;
+        }
+        *now = gate;
+        drop(now);
+        self.queue.add_all(self.releases.list().iter().map(|r| Turn::Release(Key::of(&**r))));
+        let of_charts = self.descriptions.list().into_iter().filter(|d| d.spec.deployer == DeployerType::Helm);
+        self.queue.add_all(of_charts.map(|d| Turn::Description(Key::of(&*d))));
+    }
+
+    async fn take(&self, turn: Turn) -> Next {
+        if !self.session.leadership.holds() {
+            return Next::After(Duration::from_secs(1));
+        }
+        match turn {
+            Turn::Release(key) => self.release(&key).await,
+            Turn::Description(key) => self.describe(&key).await,
+        }
+    }
+
+    async fn release(&self, key: &Key) -> Next {
+        let Some(release) = self.releases.get_key(key) else {
+            self.failed.lock().remove(key);
+            return Next::Done;
+        };
+        let gate = self.gate.lock().clone();
+        let Gate::Open(held) = gate else { return Next::Done };
+        if release.metadata.deletion_timestamp.is_some() {
+            return self.remove(&release).await;
+        }
+        // The branch has not caught up: the next commit opens the gate.
+        if owner_of(&release).is_some_and(|owner| held.contains(&*owner.name)) {
+            return Next::Done;
+        }
+        match self.deploy(&release).await {
+            Ok(next) => next,
+            Err(error) => self.fail(&release, &error).await,
+        }
+    }
+
+    /// Tells that nothing could be done, and when to try again.
+    async fn fail(&self, release: &HelmRelease, error: &DeployError) -> Next {
+        if matches!(error, DeployError::Deposed) {
+            return Next::After(Duration::from_secs(1));
+        }
+        let why = cluster::error::chain(error);
+        let key = Key::of(release);
+        tracing::warn!(release = %key, error = why, "cannot deploy a release");
+        self.session.shared.metrics.count("release_failures_total", &[], 1);
+        let before = release.status.clone().unwrap_or_default();
+        if before.description != why {
+            let reason = if matches!(error, DeployError::Chart { .. } | DeployError::PullSecret { .. }) { Reason::ChartLocateFailure } else { Reason::HelmReleaseFailure };
+            self.recorder.record(Regarding::of(release), EventKind::Warning, reason.as_str(), why.clone());
+        }
+        let now = HelmReleaseStatus { phase: word::FAILED.to_owned(), description: why, ..before };
+        self.tell(release, now).await;
+        Next::Again
+    }
+
+    fn rules(release: &HelmRelease) -> Rules {
+        match release.metadata.annotations.as_ref().and_then(|a| a.get(annotation::HELM_RULES)).map(String::as_str) {
+            Some("3") => Rules::Helm3,
+            _ => Rules::Helm4,
+        }
+    }
+
+    async fn deploy(&self, release: &HelmRelease) -> Result<Next, DeployError> {
+        let (key, spec) = (Key::of(release), &release.spec);
+        let owner = Owner {
+            name: spec.release_name.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| key.name.to_string()),
+            namespace: spec.target_namespace.clone(),
+        };
+        let config = values(spec.overrides.as_slice())?;
+        let clock = &*self.session.shared.clock;
+        let storage = Storage { child: &self.child, owner: &owner, clock };
+        let history = storage.history().await?;
+        let ours = release.status.as_ref().filter(|s| s.phase.starts_with("pending-")).map(|s| i64::from(s.version));
+        let wanted = Wanted {
+            chart: &spec.options.chart,
+            version: &spec.options.chart_version,
+            config: &config,
+            atomic: spec.options.atomic == Some(true),
+            timeout: timeout(&spec.options),
+            ours,
+            retry: self.is_due(&key, release.metadata.generation),
+        };
+        let action = decide(&history, &wanted, clock.now());
+        match action {
+            Action::Nothing => {
+                if let Some(last) = history.last() {
+                    self.tell(release, status::of(last)).await;
+                    if last.info.status == word::FAILED {
+                        return Ok(Next::After(self.wait_of(&key, release.metadata.generation)));
+                    }
+                }
+                self.failed.lock().remove(&key);
+                return Ok(Next::Done);
+            }
+            Action::Wait(left) => {
+                if let Some(last) = history.last() {
+                    self.tell(release, status::of(last)).await;
+                }
+                return Ok(Next::After(left.min(LOOK)));
+            }
+            Action::Install | Action::Reinstall | Action::Upgrade(_) => {}
+        }
+        let loaded = self.load(release).await?;
+        let job = Job { child: &self.child, clock, owner: &owner, options: &spec.options, rules: Self::rules(release) };
+        // Said before it is begun: after a restart this tells that what is pending is our own.
+        let phase = if matches!(action, Action::Upgrade(_)) { word::PENDING_UPGRADE } else { word::PENDING_INSTALL };
+        let version = history.last().map_or(0, |r| r.version) + 1;
+        let before = release.status.clone().unwrap_or_default();
+        let version = i32::try_from(version).unwrap_or(i32::MAX);
+        self.tell(release, HelmReleaseStatus { phase: phase.to_owned(), version, ..before }).await;
+        tracing::info!(release = %key, name = owner.name, namespace = owner.namespace, version = loaded.version, ?action, "deploying a release");
+        let outcome = match action {
+            Action::Upgrade(at) => match history.get(at) {
+                Some(current) => job.upgrade(&loaded, &config, &history, current).await,
+                None => job.install(&loaded, &config, &history).await,
+            },
+            Action::Reinstall => match job.uninstall(&history).await {
+                Ok(()) => job.install(&loaded, &config, &[]).await,
+                Err(error) => error.into(),
+            },
+            _ => job.install(&loaded, &config, &history).await,
+        };
+        self.settle(release, outcome).await
+    }
+
+    async fn settle(&self, release: &HelmRelease, outcome: Outcome) -> Result<Next, DeployError> {
+        let key = Key::of(release);
+        let Outcome { record, error } = outcome;
+        let record: Record = match (record, error) {
+            (Some(record), None) => {
+                self.failed.lock().remove(&key);
+                self.session.shared.metrics.count("releases_deployed_total", &[], 1);
+                self.tell(release, status::of(&record)).await;
+                return Ok(Next::Done);
+            }
+            (Some(record), Some(error)) => {
+                let why = cluster::error::chain(&error);
+                tracing::warn!(release = %key, error = why, "a release failed");
+                self.session.shared.metrics.count("release_failures_total", &[], 1);
+                self.recorder.record(Regarding::of(release), EventKind::Warning, Reason::HelmReleaseFailure.as_str(), why);
+                record
+            }
+            (None, Some(error)) => return Err(error),
+            (None, None) => return Ok(Next::Done),
+        };
+        self.tell(release, status::of(&record)).await;
+        let mut failed = self.failed.lock();
+        let times = failed.get(&key).filter(|f| f.generation == release.metadata.generation).map_or(0, |f| f.times);
+        let wait = (RETRY.0 * 2_u32.saturating_pow(times)).min(RETRY.1);
+        failed.insert(key, Failed { generation: release.metadata.generation, times: times + 1, again: tokio::time::Instant::now() + wait });
+        Ok(Next::After(wait))
+    }
+
+    /// Whether a revision that failed may be tried again.
+    fn is_due(&self, key: &Key, generation: Option<i64>) -> bool {
+        self.failed.lock().get(key).is_some_and(|f| f.generation == generation && tokio::time::Instant::now() >= f.again)
+    }
+
+    /// How long until a revision that failed may be tried again; begins to count for one that failed before a restart.
+    fn wait_of(&self, key: &Key, generation: Option<i64>) -> Duration {
+        let mut failed = self.failed.lock();
+        let now = tokio::time::Instant::now();
+        let slot = failed.entry(key.clone()).or_insert(Failed { generation, times: 0, again: now + RETRY.0 });
+        if slot.generation != generation {
+            *slot = Failed { generation, times: 0, again: now + RETRY.0 };
+        }
+        slot.again.saturating_duration_since(now).max(Duration::from_millis(10))
+    }
+
+    async fn load(&self, release: &HelmRelease) -> Result<Arc<Loaded>, DeployError> {
+        let options = &release.spec.options;
+        let reference = registry::Reference { repository: options.repo.clone(), chart: options.chart.clone(), version: options.chart_version.clone() };
+        let source = Source { reference, credentials: self.credentials(release).await?, plain_http: options.plain_http == Some(true) };
+        self.session
+            .shared
+            .options
+            .charts
+            .load(&source)
+            .await
+            .map_err(|source| DeployError::Chart { chart: options.chart.clone(), source })
+    }
+
+    /// The credentials of the chart's repository: the copy in our own namespace, or the Secret itself where we may read it.
+    async fn credentials(&self, release: &HelmRelease) -> Result<Option<registry::Credentials>, DeployError> {
+        let secret = &release.spec.options.chart_pull_secret;
+        if secret.name.is_empty() {
+            return Ok(None);
+        }
+        let refused = |source| DeployError::PullSecret { name: secret.name.clone(), source: Box::new(source) };
+        let own: Api<Secret> = Api::namespaced(self.session.parent.clone(), &self.session.namespace);
+        let copy = plan::releases::pull_secret_name(release.metadata.name.as_deref().unwrap_or_default());
+        let found = match own.get_opt(&copy).await.map_err(refused)? {
+            Some(found) => found,
+            None => {
+                let there: Api<Secret> = Api::namespaced(self.session.parent.clone(), &secret.namespace);
+                there.get(&secret.name).await.map_err(refused)?
+            }
+        };
+        let text = |key: &str| found.data.as_ref().and_then(|d| d.get(key)).map(|b| String::from_utf8_lossy(&b.0).into_owned()).unwrap_or_default();
+        Ok(Some(registry::Credentials { username: text("username"), password: registry::Secret::new(text("password")) }))
+    }
+
+    /// Uninstalls the release and lets the HelmRelease go.
+    async fn remove(&self, release: &HelmRelease) -> Next {
+        let has = release.metadata.finalizers.iter().flatten().any(|f| f == finalizer::APP);
+        if !has {
+            return Next::Done;
+        }
+        let spec = &release.spec;
+        let name = spec.release_name.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| release.metadata.name.clone().unwrap_or_default());
+        let owner = Owner { name, namespace: spec.target_namespace.clone() };
+        let clock = &*self.session.shared.clock;
+        let job = Job { child: &self.child, clock, owner: &owner, options: &spec.options, rules: Self::rules(release) };
+        let history = match job.storage().history().await {
+            Ok(history) => history,
+            Err(error) => return self.fail(release, &error).await,
+        };
+        if !history.is_empty() {
+            let before = release.status.clone().unwrap_or_default();
+            self.tell(release, HelmReleaseStatus { phase: word::UNINSTALLING.to_owned(), ..before }).await;
+        }
+        match job.uninstall(&history).await {
+            Ok(()) => self.let_go(release).await,
+            Err(error) => self.fail(release, &error).await,
+        }
+    }
+}
+
+/// Values of a release; null without any.
+fn values(bytes: &[u8]) -> Result<Value, DeployError> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Value::Null);
+    }
+    match serde_json::from_slice(bytes) {
+        Ok(values @ (Value::Object(_) | Value::Null)) => Ok(values),
+        Ok(other) => Err(DeployError::Values(format!("{other} is not an object"))),
+        Err(error) => Err(DeployError::Values(error.to_string())),
+    }
+}
