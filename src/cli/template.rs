@@ -1,12 +1,106 @@
 //! `anabranch template`: the same flags and the same text as `helm template`.
 
-use chart::{Engine, Given, Request, Rules, load, load_archive, parse_kube, template};
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use chart::{Engine, Given, Output, Request, Rules, load, load_archive, parse_kube, template};
 
 use crate::args::TemplateArgs;
 use crate::exit::{print, say};
+
+/// Flags with a value that matter here, or that only an installation looks at.
+const VALUED: &[&str] = &[
+    "api-versions", "ca-file", "cert-file", "description", "key-file", "keyring", "kube-version", "labels", "name-template", "namespace",
+    "output-dir", "password", "post-renderer", "post-renderer-args", "repo", "set", "set-file", "set-json", "set-literal", "set-string",
+    "show-only", "timeout", "username", "values", "version", "seed", "burst-limit", "kube-apiserver", "kube-as-group", "kube-as-user",
+    "kube-ca-file", "kube-context", "kube-tls-server-name", "kube-token", "kubeconfig", "qps", "registry-config", "repository-cache",
+    "repository-config", "content-cache", "color", "colour",
+];
+/// Flags that are on or off.
+const SWITCHES: &[&str] = &[
+    "create-namespace", "debug", "dependency-update", "devel", "direct", "disable-openapi-validation", "enable-dns", "force", "force-conflicts",
+    "force-replace", "generate-name", "helm3", "include-crds", "insecure-skip-tls-verify", "is-upgrade", "jinja", "kube-insecure-skip-tls-verify",
+    "no-hooks", "pass-credentials", "plain-http", "release-name", "replace", "atomic", "rollback-on-failure", "skip-crds",
+    "skip-schema-validation", "skip-tests", "take-ownership", "validate", "verify", "wait-for-jobs", "help",
+];
+/// Flags whose value may be left out; a value stands behind `=` only.
+const OPTIONAL: &[&str] = &["dry-run", "server-side", "wait"];
+/// One-letter flags.
+const SHORT: &[(char, &str)] = &[('a', "api-versions"), ('f', "values"), ('g', "generate-name"), ('l', "labels"), ('n', "namespace"), ('s', "show-only"), ('h', "help")];
+
+/// Flags and their values, in order, and the words that are none.
+#[derive(Default)]
+struct Words {
+    flags: Vec<(&'static str, String)>,
+    positional: Vec<String>,
+}
+
+fn find(list: &'static [&'static str], name: &str) -> Option<&'static str> {
+    list.iter().copied().find(|known| *known == name)
+}
+
+impl Words {
+    fn read(words: &[String]) -> Result<Self, String> {
+        let mut out = Self::default();
+        let mut rest = words.iter();
+        while let Some(word) = rest.next() {
+            if word == "--" {
+                out.positional.extend(rest.by_ref().cloned());
+            } else if let Some(long) = word.strip_prefix("--") {
+                let (name, inline) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
+                if let Some(name) = find(VALUED, name) {
+                    let value = inline.map(str::to_owned).or_else(|| rest.next().cloned()).ok_or_else(|| format!("flag needs an argument: {word}"))?;
+                    out.flags.push((name, value));
+                } else if let Some(name) = find(SWITCHES, name).or_else(|| find(OPTIONAL, name)) {
+                    out.flags.push((name, inline.unwrap_or("true").to_owned()));
+                } else {
+                    return Err(format!("unknown flag: --{name}"));
+                }
+            } else if word.len() > 1 && word.starts_with('-') {
+                out.short(word, &mut rest)?;
+            } else {
+                out.positional.push(word.clone());
+            }
+        }
+        Ok(out)
+    }
+
+    fn short(&mut self, word: &str, rest: &mut std::slice::Iter<'_, String>) -> Result<(), String> {
+        let letters = word.trim_start_matches('-');
+        for (at, letter) in letters.char_indices() {
+            let Some((_, name)) = SHORT.iter().find(|(known, _)| *known == letter) else {
+                return Err(format!("unknown shorthand flag: '{letter}' in {word}"));
+            };
+            if find(SWITCHES, name).is_some() {
+                self.flags.push((name, "true".to_owned()));
+                continue;
+            }
+            let inline = letters[at + letter.len_utf8()..].trim_start_matches('=');
+            let value = if inline.is_empty() { rest.next().cloned() } else { Some(inline.to_owned()) };
+            self.flags.push((name, value.ok_or_else(|| format!("flag needs an argument: '{letter}' in {word}"))?));
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a String> {
+        self.flags.iter().filter(move |(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    fn last(&self, name: &str) -> Option<&str> {
+        self.flags.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+    }
+
+    fn is_on(&self, name: &str) -> Result<bool, String> {
+        match self.last(name) {
+            None | Some("false" | "0" | "f" | "F" | "FALSE" | "False") => Ok(false),
+            Some("true" | "1" | "t" | "T" | "TRUE" | "True") => Ok(true),
+            Some(other) => Err(format!("invalid argument \"{other}\" for \"--{name}\" flag: strconv.ParseBool: parsing \"{other}\": invalid syntax")),
+        }
+    }
+}
 
 fn walk(dir: &Path, base: &Path, out: &mut BTreeMap<String, Vec<u8>>) -> std::io::Result<()> {
     for e in std::fs::read_dir(dir)? {
@@ -20,82 +114,216 @@ fn walk(dir: &Path, base: &Path, out: &mut BTreeMap<String, Vec<u8>>) -> std::io
     Ok(())
 }
 
-fn read(path: &str) -> Result<chart::Chart, String> {
-    let p = Path::new(path);
-    if p.is_dir() {
+/// Go's words for a file that cannot be opened.
+fn open_fault(path: &str, error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => format!("open {path}: no such file or directory"),
+        std::io::ErrorKind::PermissionDenied => format!("open {path}: permission denied"),
+        _ => format!("open {path}: {error}"),
+    }
+}
+
+fn read_file(path: &str) -> Result<Vec<u8>, String> {
+    if path.trim() == "-" {
+        let mut all = Vec::new();
+        std::io::stdin().read_to_end(&mut all).map_err(|e| e.to_string())?;
+        return Ok(all);
+    }
+    std::fs::read(path).map_err(|e| open_fault(path, &e))
+}
+
+/// A chart from a folder, an archive, or a repository.
+fn chart_of(path: &str, words: &Words) -> Result<chart::Chart, String> {
+    let remote = words.last("repo").is_some() || path.starts_with("oci://");
+    let local = Path::new(path);
+    if !remote && local.is_dir() {
+        if !local.join("Chart.yaml").exists() {
+            let file = local.join("Chart.yaml");
+            let file = file.display();
+            return Err(format!("unable to detect chart at {file}: open {file}: no such file or directory"));
+        }
         let mut files = BTreeMap::new();
-        walk(p, p, &mut files).map_err(|e| e.to_string())?;
+        walk(local, local, &mut files).map_err(|e| e.to_string())?;
         return load(files).map_err(|e| e.to_string());
     }
-    let data = std::fs::read(p).map_err(|e| e.to_string())?;
-    load_archive(&data).map_err(|e| e.to_string())
+    if !remote && local.exists() {
+        let data = read_file(path)?;
+        if !data.starts_with(&[0x1f, 0x8b]) {
+            let kind = if data.iter().take(512).any(|b| *b < 9) { "application/octet-stream" } else { "text/plain; charset=utf-8" };
+            return Err(format!("file '{path}' does not appear to be a gzipped archive; got '{kind}'"));
+        }
+        return load_archive(&data).map_err(|e| e.to_string());
+    }
+    if !remote {
+        if path.starts_with('.') || local.is_absolute() {
+            return Err(format!("path \"{path}\" not found"));
+        }
+        return Err(match path.split_once('/') {
+            Some((repo, _)) => format!("repo {repo} not found"),
+            None => format!("non-absolute URLs should be in form of repo_name/path_to_chart, got: {path}"),
+        });
+    }
+    fetch(path, words)
 }
 
-struct Args {
-    positional: Vec<String>,
-    given: Given,
+fn fetch(path: &str, words: &Words) -> Result<chart::Chart, String> {
+    let pem = |flag: &str| words.last(flag).map(|f| read_file(f).map(|b| String::from_utf8_lossy(&b).into_owned())).transpose();
+    let mut options = registry::Options {
+        plain_http: words.is_on("plain-http")?,
+        tls: registry::Tls {
+            ca: pem("ca-file")?,
+            certificate: pem("cert-file")?,
+            key: pem("key-file")?.map(registry::Secret::new),
+            insecure: words.is_on("insecure-skip-tls-verify")?,
+        },
+        ..registry::Options::default()
+    };
+    if let Some(username) = words.last("username") {
+        let password = registry::Secret::new(words.last("password").unwrap_or_default());
+        options.credentials = Some(registry::Credentials { username: username.to_owned(), password });
+    }
+    let version = match words.last("version") {
+        Some(version) => version,
+        None if words.is_on("devel")? => ">0.0.0-0",
+        None => "",
+    };
+    let (repository, name) = match words.last("repo") {
+        Some(repo) => (repo.to_owned(), path.to_owned()),
+        None => path.rsplit_once('/').map(|(base, name)| (base.to_owned(), name.to_owned())).unwrap_or_default(),
+    };
+    let wanted = registry::Reference { repository: repository.clone(), chart: name.clone(), version: version.to_owned() };
+    let client = registry::Client::new(options).map_err(|e| e.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let pulled = runtime.block_on(client.pull(&wanted)).map_err(|error| match error {
+        registry::Error::NoChart { .. } | registry::Error::NoVersion { .. } if version.is_empty() => format!("chart \"{name}\" not found in {repository} repository"),
+        registry::Error::NoChart { .. } | registry::Error::NoVersion { .. } => format!("chart \"{name}\" version \"{version}\" not found in {repository} repository"),
+        other => other.to_string(),
+    })?;
+    load_archive(&pulled.archive).map_err(|e| e.to_string())
 }
 
-fn parse_args(words: &[String], req: &mut Request) -> Result<Args, String> {
-    let mut a = Args { positional: Vec::new(), given: Given::default() };
-    let mut it = words.iter().cloned();
-    while let Some(arg) = it.next() {
-        let (flag, inline) = match arg.split_once('=') {
-            Some((f, v)) if f.starts_with("--") => (f.to_string(), Some(v.to_string())),
-            _ => (arg.clone(), None),
-        };
-        let mut val = || inline.clone().or_else(|| it.next()).ok_or(format!("flag needs an argument: {flag}"));
-        match flag.as_str() {
-            "-f" | "--values" => {
-                for f in val()?.split(',') {
-                    let data = std::fs::read(f).map_err(|e| e.to_string())?;
-                    a.given.files.push((f.into(), data));
-                }
-            }
-            "--set" => a.given.set.push(val()?),
-            "--set-string" => a.given.text.push(val()?),
-            "--set-json" => a.given.json.push(val()?),
-            "--set-file" => a.given.file.push(val()?),
-            "--set-literal" => a.given.literal.push(val()?),
-            "-n" | "--namespace" => req.namespace = val()?,
-            "--kube-version" => req.kube_version = {
-                let v = val()?;
-                Some(parse_kube(&v).map_err(|e| format!("invalid kube version '{v}': {e}"))?)
-            },
-            "-a" | "--api-versions" => req.api_versions.extend(val()?.split(',').map(String::from)),
-            "-s" | "--show-only" => req.show_only.push(val()?),
-            "--include-crds" => req.include_crds = true,
-            "--skip-tests" => req.skip_tests = true,
-            "--no-hooks" => req.no_hooks = true,
-            "--is-upgrade" => req.is_upgrade = true,
-            "--skip-schema-validation" => req.skip_schema = true,
-            "--seed" => req.seed = val()?.parse().map_err(|_| "bad seed")?,
-            "--helm3" => req.rules = Rules::Helm3,
-            "--jinja" => req.engine = Engine::Jinja,
-            "--direct" => req.engine = Engine::Direct,
-            f if f.starts_with('-') => return Err(format!("unknown flag: {f}")),
-            _ => a.positional.push(arg),
+/// The name that a `--name-template` gives.
+fn named(text: &str) -> Result<String, String> {
+    let files = BTreeMap::from([
+        ("Chart.yaml".to_owned(), b"apiVersion: v2\nname: name-template\nversion: 0.0.1\n".to_vec()),
+        ("templates/NOTES.txt".to_owned(), text.as_bytes().to_vec()),
+    ]);
+    let chart = load(files).map_err(|e| e.to_string())?;
+    template(&chart, &Request { seed: seed(), now: now(), ..Request::default() }).map(|out| out.notes).map_err(|e| e.to_string())
+}
+
+fn now() -> i128 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i128)
+}
+
+/// Passwords come of it.
+fn seed() -> u64 {
+    rand::random()
+}
+
+fn request(words: &Words) -> Result<Request, String> {
+    let mut req = Request { now: now(), seed: seed(), ..Request::default() };
+    if let Some(namespace) = words.last("namespace") {
+        req.namespace = namespace.to_owned();
+    }
+    if let Some(version) = words.last("kube-version") {
+        req.kube_version = Some(parse_kube(version).map_err(|e| format!("invalid kube version '{version}': {e}"))?);
+    }
+    req.api_versions.extend(words.all("api-versions").flat_map(|list| list.split(',')).map(str::to_owned));
+    req.show_only.extend(words.all("show-only").cloned());
+    req.include_crds = words.is_on("include-crds")? && !words.is_on("skip-crds")?;
+    req.skip_tests = words.is_on("skip-tests")?;
+    req.no_hooks = words.is_on("no-hooks")?;
+    req.is_upgrade = words.is_on("is-upgrade")?;
+    req.skip_schema = words.is_on("skip-schema-validation")?;
+    if let Some(seed) = words.last("seed") {
+        req.seed = seed.parse().map_err(|_| format!("invalid argument \"{seed}\" for \"--seed\" flag: it is not a number"))?;
+    }
+    if words.is_on("helm3")? {
+        req.rules = Rules::Helm3;
+    }
+    if words.is_on("direct")? {
+        req.engine = Engine::Direct;
+    }
+    match words.last("dry-run") {
+        None | Some("true" | "client" | "none" | "unset" | "false") => {}
+        Some("server") => return Err("--dry-run=server needs a cluster, and nothing is asked while rendering".to_owned()),
+        Some(other) => return Err(format!("invalid dry-run value (\"{other}\"). Must be \"none\", \"server\", or \"client\"")),
+    }
+    for (flag, why) in [("validate", "needs a cluster, and nothing is asked while rendering"), ("verify", "is not supported")] {
+        if words.is_on(flag)? {
+            return Err(format!("--{flag} {why}"));
         }
     }
-    Ok(a)
+    if words.last("post-renderer").is_some() {
+        return Err("--post-renderer is not supported".to_owned());
+    }
+    Ok(req)
+}
+
+/// Writes the documents into files, as `--output-dir` asks.
+fn write_files(out: &Output, req: &Request, dir: &Path) -> Result<String, String> {
+    let mut said = String::new();
+    let mut begun = BTreeSet::new();
+    let crds = out.crds.iter().filter(|_| req.include_crds).map(|(path, text)| (path, text));
+    let documents = out.documents.iter().map(|d| (&d.path, &d.content));
+    let skipped = |h: &&chart::Hook| req.no_hooks || (req.skip_tests && h.events.iter().any(|e| e == "test"));
+    let hooks = out.hooks.iter().filter(|h| !skipped(h)).map(|h| (&h.document.path, &h.document.content));
+    for (path, text) in crds.chain(documents).chain(hooks) {
+        // A chart may not write anywhere else.
+        if Path::new(path).components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
+            return Err(format!("{path} leads out of the folder"));
+        }
+        let file = dir.join(path);
+        let fault = |e: std::io::Error| open_fault(&file.display().to_string(), &e);
+        if let Some(parent) = file.parent() {
+            std::fs::create_dir_all(parent).map_err(fault)?;
+        }
+        let first = begun.insert(path.clone());
+        let mut to = std::fs::OpenOptions::new().create(true).write(true).truncate(first).append(!first).open(&file).map_err(fault)?;
+        to.write_all(format!("---\n# Source: {path}\n{text}\n").as_bytes()).map_err(fault)?;
+        said.push_str(&format!("wrote {}\n", file.display()));
+    }
+    said.push('\n');
+    Ok(said)
 }
 
 fn render(words: &[String]) -> Result<String, String> {
-    let mut req = Request::default();
-    let a = parse_args(words, &mut req)?;
-    req.now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i128);
-    let path = match &a.positional[..] {
-        [c] => c,
-        [n, c] => {
-            req.name.clone_from(n);
-            c
+    let words = Words::read(words)?;
+    let mut req = request(&words)?;
+    let generate = words.is_on("generate-name")?;
+    let path = match &words.positional[..] {
+        [] => return Err("\"anabranch template\" requires at least 1 argument\n\nUsage:  anabranch template [NAME] [CHART] [flags]".to_owned()),
+        [_, _] if generate => return Err("cannot set --generate-name and also specify a name".to_owned()),
+        [_, _] if words.last("name-template").is_some() => return Err("cannot set --name-template and also specify a name".to_owned()),
+        [chart] => chart,
+        [name, chart] => {
+            req.name.clone_from(name);
+            chart
         }
-        _ => return Err("usage: anabranch template [NAME] CHART [flags of helm template]".into()),
+        [_, _, more @ ..] => return Err(format!("expected at most two arguments, unexpected arguments: {}", more.join(", "))),
     };
-    req.values = a.given.merge(&|f| std::fs::read(f).map_err(|e| e.to_string()))?;
-    let c = read(path)?;
-    let out = template(&c, &req).map_err(|e| e.to_string())?;
-    Ok(out.text)
+    if let Some(text) = words.last("name-template") {
+        req.name = named(text)?;
+    }
+    let mut given = Given::default();
+    for list in words.all("values") {
+        for file in list.split(',') {
+            given.files.push((file.to_owned(), read_file(file)?));
+        }
+    }
+    for (flag, slot) in [("set", &mut given.set), ("set-string", &mut given.text), ("set-json", &mut given.json), ("set-file", &mut given.file), ("set-literal", &mut given.literal)] {
+        slot.extend(words.all(flag).cloned());
+    }
+    req.values = given.merge(&|file| read_file(file))?;
+    let chart = chart_of(path, &words)?;
+    let out = template(&chart, &req).map_err(|e| e.to_string())?;
+    let Some(dir) = words.last("output-dir") else { return Ok(out.text) };
+    let mut dir = PathBuf::from(dir);
+    if words.is_on("release-name")? {
+        dir.push(&req.name);
+    }
+    write_files(&out, &req, &dir)
 }
 
 /// Prints what `helm template` prints; a fault is told in Helm's words.
@@ -109,5 +337,31 @@ pub(crate) fn run(args: &TemplateArgs) -> anyhow::Result<ExitCode> {
             say(&format!("Error: {error}"));
             Ok(ExitCode::FAILURE)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Result<Words, String> {
+        Words::read(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn flags_are_read_as_helm_reads_them() {
+        let read = words("a b -n x -fy.yaml -gs t --set=a=b --set c=d --wait --no-hooks=false -- -z").expect("flags");
+        assert_eq!(read.positional, ["a", "b", "-z"]);
+        assert_eq!((read.last("namespace"), read.last("values"), read.last("show-only")), (Some("x"), Some("y.yaml"), Some("t")));
+        assert_eq!(read.all("set").collect::<Vec<_>>(), ["a=b", "c=d"]);
+        assert_eq!((read.is_on("generate-name"), read.is_on("no-hooks"), read.is_on("is-upgrade")), (Ok(true), Ok(false), Ok(false)));
+        assert_eq!(words("--bogus").err().as_deref(), Some("unknown flag: --bogus"));
+        assert_eq!(words("--set").err().as_deref(), Some("flag needs an argument: --set"));
+        assert!(read.is_on("wait").is_ok_and(|on| on));
+    }
+
+    #[test]
+    fn a_name_may_be_a_template() {
+        assert_eq!(named("foo-{{ add 1 2 }}").as_deref(), Ok("foo-3"));
     }
 }

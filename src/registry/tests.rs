@@ -131,3 +131,51 @@ async fn oci_with_token() {
     assert_eq!((p.version.as_str(), p.digest), ("1.1.0+build.1", digest));
     assert_eq!(c.verify(&reference(format!("oci://127.0.0.1:{port}/charts"), "5.0.0")).await.expect("known"), Phase::NotFound);
 }
+
+#[tokio::test]
+async fn a_pool_fetches_once_and_keeps_credentials_apart() {
+    let mut archive = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    let text = b"apiVersion: v2\nname: web\nversion: 1.2.0\n";
+    let mut header = tar::Header::new_gnu();
+    header.set_size(text.len() as u64);
+    archive.append_data(&mut header, "web/Chart.yaml", &text[..]).expect("packed");
+    let archive = archive.into_inner().and_then(flate2::write::GzEncoder::finish).expect("packed");
+    let index = INDEX.replace("DIGEST", &hex::encode(sha2::Sha256::digest(&archive)));
+    let fetched: Arc<Mutex<usize>> = Arc::default();
+    let count = fetched.clone();
+    let port = serve(Arc::new(move |path, head| match path {
+        _ if !head.to_lowercase().contains("authorization: basic dtpw") => (401, String::new(), Vec::new()),
+        "/index.yaml" => (200, String::new(), index.clone().into_bytes()),
+        "/charts/web-1.2.0.tgz" => {
+            *count.lock().expect("lock") += 1;
+            (200, String::new(), archive.clone())
+        }
+        _ => (404, String::new(), Vec::new()),
+    }))
+    .await;
+    let pool = crate::Pool::default();
+    let source = |version: &str, password: Option<&str>| crate::pool::Source {
+        reference: reference(format!("http://127.0.0.1:{port}"), version),
+        credentials: password.map(|p| Credentials { username: "u".into(), password: Secret::new(p) }),
+        plain_http: false,
+    };
+    let (exact, range) = (source("1.2.0", Some("p")), source("^1", Some("p")));
+    let (a, b, c) = tokio::join!(pool.load(&exact), pool.load(&exact), pool.load(&range));
+    assert_eq!((a.expect("a").version.as_str(), b.expect("b").chart.name(), c.expect("c").version.as_str()), ("1.2.0", "web", "1.2.0"));
+    assert!(*fetched.lock().expect("lock") <= 2, "equal wishes are one fetch");
+    pool.load(&range).await.expect("kept");
+    assert!(*fetched.lock().expect("lock") <= 2, "what is kept is not fetched again");
+    assert!(matches!(pool.load(&source("1.2.0", None)).await, Err(Error::Status { status: 401, .. })), "others must show their own credentials");
+    assert!(matches!(pool.find(&source("9.9.9", Some("p"))).await, Err(Error::NoVersion { .. })));
+}
+
+#[test]
+fn versions_and_ranges() {
+    use crate::pool::{allows, is_exact};
+    for (text, exact) in [("1.2.3", true), ("v1.2.3-rc.1+b", true), ("1.2", false), ("", false), ("^1.2.3", false), ("1.x", false)] {
+        assert_eq!(is_exact(text), exact, "{text}");
+    }
+    for (wanted, have, fits) in [("1.2.3", "1.2.3", true), ("1.2.3", "1.2.4", false), ("", "1.2.3", true), ("~1.2", "1.2.9", true), ("~1.2", "1.3.0", false)] {
+        assert_eq!(allows(wanted, have), fits, "{wanted} {have}");
+    }
+}

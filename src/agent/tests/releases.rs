@@ -217,7 +217,7 @@ async fn what_belongs_to_others_is_refused_and_a_missing_chart_is_told() {
     let url = repository(&[("web", "1.0.0", vec![("templates/a.yaml", config_template())])]).await;
     let agent = world.agent(world.options());
     world.release("lamp", &url, "1.0.0", json!({}), None).await;
-    let status = world.release_is("lamp", "failed", 1).await;
+    let status = world.release_is("lamp", "failed", 0).await;
     assert!(status.description.starts_with("Unable to continue with install: ConfigMap \"lamp-settings\" in namespace \"yard\" exists"), "{}", status.description);
     assert!(world.records("lamp").await.is_empty(), "nothing was begun");
     world.release("wick", &url, "9.0.0", json!({}), None).await;

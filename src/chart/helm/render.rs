@@ -324,7 +324,7 @@ fn execute(chart: &Chart, mut parts: Vec<Part>, req: &Request, engine: Engine) -
             m.lock().insert(Str::from("Template"), Val::typed_map(MapTy::Values, t));
         }
         let mut text = Vec::new();
-        rt.execute(p.name.as_bytes(), p.data.clone(), &mut text).map_err(|e| Error::Template(exec_fault(&p.name, &e)))?;
+        rt.execute(p.name.as_bytes(), p.data.clone(), &mut text).map_err(|e| Error::Template(exec_fault(&p.name, &e, req.rules)))?;
         out.insert(p.name.clone(), strip_no_value(&text).unwrap_or(text));
     }
     Ok(out)
@@ -339,8 +339,8 @@ fn parse_fault(file: &str, e: &str) -> String {
     format!("parse error at ({}): {}", tokens[1], tokens[tokens.len() - 1])
 }
 
-/// Helm's wording of an execution fault.
-fn exec_fault(file: &str, e: &GoErr) -> String {
+/// Helm's wording of an execution fault; Helm 4 takes chained ones apart.
+fn exec_fault(file: &str, e: &GoErr, rules: Rules) -> String {
     let whole = e.text();
     if !e.exec {
         return whole;
@@ -355,6 +355,9 @@ fn exec_fault(file: &str, e: &GoErr) -> String {
         if let Some(b) = body.rfind("HELM_ERR_END") {
             return format!("execution error at ({location}): {}", &body[..b]);
         }
+    }
+    if rules == Rules::Helm3 {
+        return whole;
     }
     let mut out: Vec<String> = Vec::new();
     let mut at = Some(e);

@@ -89,3 +89,22 @@ fn deletion_waits_for_the_releases() {
     Arc::make_mut(&mut broken.description).spec.raw.clear();
     assert!(matches!(decide(&broken)[..], [Step::Tell { reason: Reason::UnequalLengths, .. }]));
 }
+
+#[test]
+fn a_second_chart_of_a_name_is_refused_and_secrets_are_found_beside_the_chart() {
+    let twice = seen(&[("fleet", "lantern"), ("crew", "lantern"), ("fleet", "beacon")], " ");
+    let refused = refused(&twice.description);
+    assert_eq!(refused.keys().collect::<Vec<_>>(), [&1]);
+    assert_eq!(refused[&1], "chart crew/lantern: release lights/lantern belongs to chart fleet/lantern");
+    assert!(pull_secrets(&twice.description).is_empty());
+    let mut one = Description::clone(&seen(&[("fleet", "lantern"), ("crew", "beacon")], " ").description);
+    for (raw, secret) in one.spec.chart_raw.iter_mut().zip([json!({"name": "door"}), json!({"name": "gate", "namespace": "keys"})]) {
+        let mut chart: Value = serde_json::from_slice(&raw.0).expect("JSON");
+        chart["spec"]["chartPullSecret"] = secret;
+        *raw = Bytes(serde_json::to_vec(&chart).expect("JSON"));
+    }
+    let found = pull_secrets(&one);
+    assert_eq!(found["lamps-abcde-helm-fleet-lantern"], ("fleet".to_owned(), "door".to_owned()));
+    assert_eq!(found["lamps-abcde-helm-crew-beacon"], ("keys".to_owned(), "gate".to_owned()));
+    assert_ne!(pull_secret_name("a"), pull_secret_name("b"));
+}

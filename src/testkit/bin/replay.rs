@@ -1,5 +1,6 @@
 //! `replay DIR [NAME…]`: replays recorded cases and ends with `N passed, N failed`.
 //! `replay --record DIR NAME…`: writes down what our parts make of own cases.
+//! `replay DIR --hold OUT NAME`: plays one and keeps its servers running, with their kubeconfigs in the folder OUT.
 
 use std::process::ExitCode;
 
@@ -19,6 +20,12 @@ fn main() -> anyhow::Result<ExitCode> {
         for name in &names {
             runtime.block_on(testkit::replay::record(dir.as_ref(), name))?;
         }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let [flag, out, name] = names.as_slice()
+        && flag == "--hold"
+    {
+        runtime.block_on(testkit::replay::hold(dir.as_ref(), name, out.as_ref()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let verdicts = runtime.block_on(testkit::replay::replay(dir.as_ref(), &names, &mut |verdict| {

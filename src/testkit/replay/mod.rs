@@ -100,3 +100,19 @@ async fn one(dir: &Path, name: &str) -> Result<Vec<Difference>> {
     let about = known::Case { name, settings: &case.settings, steps: &case.steps };
     Ok(compare::compare(&about, &case.expected, &got, &case.skips()))
 }
+
+/// Plays one case, then keeps its servers running, with their kubeconfigs in `out`, until the process is interrupted: for looking at
+/// the outcome with other programs (kubectl, helm).
+pub async fn hold(dir: &Path, name: &str, out: &Path) -> Result<()> {
+    let folder = dir.join(name);
+    let stage = Stage::open(&folder, &dir.join("_charts")).await?;
+    let case = Case::read(&folder, stage.places())?;
+    run::Run::play(&case, &stage, QUIET).await?;
+    std::fs::create_dir_all(out)?;
+    for (name, text) in stage.kubeconfigs() {
+        std::fs::write(out.join(name), text)?;
+    }
+    tokio::signal::ctrl_c().await?;
+    stage.close().await;
+    Ok(())
+}

@@ -32,6 +32,7 @@ const JOIN: Duration = Duration::from_secs(300);
 pub struct Stage {
     parent: Server,
     children: BTreeMap<String, Server>,
+    kubeconfigs: BTreeMap<String, String>,
     places: Places,
     shutdown: CancellationToken,
     tasks: Tasks,
@@ -69,6 +70,7 @@ impl Stage {
         let mut stage = Stage {
             parent: Server::new(parent.admin(), parent.api.store().clone()),
             children: BTreeMap::new(),
+            kubeconfigs: parent.kubeconfig("parent").map(|text| ("parent".to_owned(), text)).into_iter().collect(),
             places: Places { charts: helper.replace("127.0.0.1", "localhost"), predictor: helper, cluster_ids: BTreeMap::new() },
             shutdown,
             tasks: tasks.clone(),
@@ -89,6 +91,7 @@ impl Stage {
             options.lease = agent::Lease::RELAXED;
             options.tunnel = Some(Arc::new(agent::HubTunnel::to_url(&child.url)));
             embedded::start_agent(&child, options, tasks.token(), &tasks);
+            stage.kubeconfigs.extend(child.kubeconfig(name).map(|text| (name.to_owned(), text)));
             stage.children.insert(name.to_owned(), Server::new(child.admin(), child.api.store().clone()));
         }
         stage.joined().await?;
@@ -124,6 +127,11 @@ impl Stage {
     /// A child.
     pub fn child(&self, name: &str) -> Option<&Server> {
         self.children.get(name)
+    }
+
+    /// Ways into the servers for other programs, by name.
+    pub fn kubeconfigs(&self) -> &BTreeMap<String, String> {
+        &self.kubeconfigs
     }
 
     /// All children.
