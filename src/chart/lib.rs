@@ -32,4 +32,6 @@ pub use run::{Engine, Lookup};
 pub use value::Val;
 
 #[cfg(test)]
+mod random_tests;
+#[cfg(test)]
 mod tests;

@@ -102,16 +102,40 @@ impl Words {
     }
 }
 
-fn walk(dir: &Path, base: &Path, out: &mut BTreeMap<String, Vec<u8>>) -> std::io::Result<()> {
-    for e in std::fs::read_dir(dir)? {
-        let p = e?.path();
-        if p.is_dir() {
-            walk(&p, base, out)?;
-        } else if let (Ok(rel), Ok(data)) = (p.strip_prefix(base), std::fs::read(&p)) {
-            out.insert(rel.to_string_lossy().into_owned(), data);
+/// The files of a folder, links followed; the fault is worded as Go's.
+fn walk(dir: &Path, base: &Path, out: &mut BTreeMap<String, Vec<u8>>) -> Result<(), String> {
+    let shown = |path: &Path| path.display().to_string();
+    for entry in std::fs::read_dir(dir).map_err(|e| open_fault(&shown(dir), &e))? {
+        let path = entry.map_err(|e| open_fault(&shown(dir), &e))?.path();
+        if path.is_symlink() && !path.exists() {
+            return Err(format!("error evaluating symlink {}: lstat {}: no such file or directory", shown(&path), shown(&first_absent(&path))));
+        }
+        if path.is_dir() {
+            walk(&path, base, out)?;
+        } else if let Ok(relative) = path.strip_prefix(base) {
+            let data = std::fs::read(&path).map_err(|e| open_fault(&shown(&path), &e))?;
+            out.insert(relative.to_string_lossy().into_owned(), data);
         }
     }
     Ok(())
+}
+
+/// The first part of a link's target that is not there.
+fn first_absent(link: &Path) -> PathBuf {
+    let mut at = link.parent().map(Path::to_path_buf).unwrap_or_default();
+    for part in std::fs::read_link(link).unwrap_or_default().components() {
+        match part {
+            std::path::Component::ParentDir => {
+                at.pop();
+            }
+            std::path::Component::CurDir => {}
+            other => at.push(other),
+        }
+        if !at.exists() {
+            break;
+        }
+    }
+    at
 }
 
 /// Go's words for a file that cannot be opened.
@@ -143,7 +167,7 @@ fn chart_of(path: &str, words: &Words) -> Result<chart::Chart, String> {
             return Err(format!("unable to detect chart at {file}: open {file}: no such file or directory"));
         }
         let mut files = BTreeMap::new();
-        walk(local, local, &mut files).map_err(|e| e.to_string())?;
+        walk(local, local, &mut files)?;
         return load(files).map_err(|e| e.to_string());
     }
     if !remote && local.exists() {
