@@ -11,6 +11,7 @@ use plan::sync::{Applier, Holder};
 use serde_json::json;
 
 use super::{Syncer, delivery};
+use crate::release::Gate;
 
 /// Between two looks at a branch that could not be read, while the parent applies.
 const LOOK: Duration = Duration::from_secs(15);
@@ -33,7 +34,9 @@ impl Syncer {
         if !offers || (!asked && now - since < patience) {
             return Next::Again;
         }
-        // The turn holds the state, so nothing of ours is being written; after this no turn writes.
+        // The turn holds the state, so nothing of ours is being written; after this no turn writes. A release under way shows the parent
+        // that it is, by its record.
+        self.releases.open(Gate::Shut);
         if self.pass(cluster, Holder::Parent).await {
             tracing::warn!(cluster = self.session.cluster_name, unreadable = ?(now - since), "the branch cannot be read: the parent applies until it can");
             *self.unreadable_since.lock() = None;
