@@ -48,5 +48,5 @@ pub(crate) async fn run(args: AgentArgs, filter: Option<admin::LogFilter>) -> Re
     door.metrics(move || metrics.render());
     open_door(door, args.admin, filter, &tasks).await?;
     let run = agent::run(child.client, options, tasks.token().clone());
-    finish(run, &shutdown, &tasks).await
+    finish(Box::pin(run), &shutdown, &tasks).await
 }

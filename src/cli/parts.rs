@@ -143,7 +143,8 @@ pub(crate) async fn scheduler(args: SchedulerArgs, filter: Option<admin::LogFilt
     let args = args.part;
     options.leader_elect = !args.no_leader_election;
     let part = part(&args, filter, &options.metrics).await?;
-    finish(scheduler::run(part.client, options, part.tasks.token().clone()), &part.shutdown, &part.tasks).await
+    let run = scheduler::run(part.client, options, part.tasks.token().clone());
+    finish(Box::pin(run), &part.shutdown, &part.tasks).await
 }
 
 /// Runs the controllers.
