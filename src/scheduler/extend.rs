@@ -82,3 +82,26 @@ impl Permits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn permission_is_given_refused_and_taken_over() {
+        let permits = Permits::default();
+        let key: Arc<str> = Arc::from("fleet/a");
+        let clock = engine::RealClock::shared();
+        let (answer, told) = tokio::join!(permits.wait(&key, &*clock), async { permits.allow("fleet/a") });
+        assert_eq!((answer, told), (Ok(()), true));
+        let (answer, told) = tokio::join!(permits.wait(&key, &*clock), async { permits.reject("fleet/a", "not today") });
+        assert_eq!((answer, told), (Err("not today".to_owned()), true));
+        // A newer decision about the same Subscription ends the older wait.
+        let (older, (newer, told)) = tokio::join!(permits.wait(&key, &*clock), async {
+            tokio::join!(permits.wait(&key, &*clock), async { permits.allow("fleet/a") })
+        });
+        assert!(older.is_err_and(|why| why.contains("another decision")));
+        assert_eq!((newer, told, permits.allow("fleet/a")), (Ok(()), true, false));
+        assert!(permits.waiting().is_empty());
+    }
+}

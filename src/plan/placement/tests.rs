@@ -477,6 +477,22 @@ fn options_of_dynamic_dividing() {
 }
 
 #[test]
+fn totals_beyond_all_sense_are_divided_in_bounded_time() {
+    let mut world = World::new(Policy::default());
+    for (name, zone) in [("a", "x"), ("b", "y"), ("c", "y")] {
+        world.set(plain(name, &[("zone", zone)]), Some(Ok(i32::MAX)));
+    }
+    let spread = |when: &str| dynamic(json!({"strategy": "Spread", "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": when}]}));
+    world.turn(&divided(DividingType::Dynamic, spread("ScheduleAnyway"), &[]), order(i32::MAX));
+    let sum: i64 = shares(&world).iter().map(|(_, share)| i64::from(*share)).sum();
+    assert_eq!(sum, i64::from(i32::MAX));
+    world.statuses.clear();
+    world.turn(&divided(DividingType::Dynamic, spread("DoNotSchedule"), &[]), order(i32::MAX));
+    let placed = shares(&world);
+    assert!((placed[0].1 - placed[1].1 - placed[2].1).abs() <= 1, "{placed:?}");
+}
+
+#[test]
 fn a_failing_predictor_does_not_fail_the_rest() {
     let mut world = World::new(Policy::default());
     world.set(plain("a", &[]), Some(Ok(5)));

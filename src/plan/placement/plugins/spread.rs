@@ -20,12 +20,17 @@ struct Constraint {
 }
 
 impl Constraint {
-    fn skew_after(&self, cell: usize) -> i64 {
+    fn skew_after(&self, cell: usize, more: i64) -> i64 {
         let domain = self.domain_of_cell[cell];
         let lowest = if self.floor_is_zero { 0 } else { self.counts.iter().copied().min().unwrap_or(0) };
-        self.counts[domain] + 1 - lowest
+        self.counts[domain] + more - lowest
     }
 }
+
+/// Steps in which replicas are handed out at first; small totals go one by one.
+const STEPS: i64 = 20_000;
+/// The most steps of one division: totals beyond all sense end short instead of never.
+const STEPS_MAX: usize = 1_000_000;
 
 /// Distributes `amount` replicas over candidates under spread constraints; what may not be placed is left over.
 ///
@@ -55,14 +60,20 @@ pub fn grow(
     let cells: Vec<(Vec<&str>, Vec<usize>)> = cells.into_iter().collect();
     let mut constraints: Vec<Constraint> =
         constraints.iter().enumerate().map(|(at, constraint)| prepare(at, constraint, &cells, current)).collect();
-    let mut free: Vec<i64> = cells.iter().map(|(_, members)| members.iter().map(|index| capacity[*index].max(0)).sum()).collect();
+    let mut free: Vec<i64> = cells.iter().map(|(_, members)| members.iter().map(|index| capacity[*index].max(0)).fold(0i64, i64::saturating_add)).collect();
     let mut have: Vec<i64> = cells.iter().map(|(_, members)| members.iter().map(|index| current[*index]).sum()).collect();
-    let whole: Vec<i64> = free.iter().zip(&have).map(|(free, have)| free + have).collect();
+    let whole: Vec<i64> = free.iter().zip(&have).map(|(free, have)| free.saturating_add(*have)).collect();
     let mut grown = vec![0i64; cells.len()];
-    for _ in 0..amount.min(free.iter().sum()) {
+    let mut rest = amount.min(free.iter().fold(0i64, |sum, free| sum.saturating_add(*free)));
+    let mut step = (rest / STEPS).max(1);
+    for _ in 0..STEPS_MAX {
+        step = step.min(rest);
+        if step == 0 {
+            break;
+        }
         let mut best: Option<(i64, usize)> = None;
-        for cell in (0..cells.len()).filter(|cell| free[*cell] > 0) {
-            let over = |constraint: &&Constraint| constraint.skew_after(cell) > constraint.max_skew;
+        for cell in (0..cells.len()).filter(|cell| free[*cell] >= step) {
+            let over = |constraint: &&Constraint| constraint.skew_after(cell, step) > constraint.max_skew;
             if constraints.iter().filter(|constraint| constraint.hard).any(|constraint| over(&constraint)) {
                 continue;
             }
@@ -70,20 +81,25 @@ pub fn grow(
             let better = best.is_none_or(|(best_soft, best_cell)| {
                 let (mine, theirs) = (i128::from(whole[cell]), i128::from(whole[best_cell]));
                 // Capacity per replica, compared crosswise to stay exact.
-                let quotient = (mine * i128::from(have[best_cell] + 1)).cmp(&(theirs * i128::from(have[cell] + 1)));
+                let quotient = (mine * i128::from(have[best_cell] + step)).cmp(&(theirs * i128::from(have[cell] + step)));
                 soft < best_soft || (soft == best_soft && quotient.is_gt())
             });
             if better {
                 best = Some((soft, cell));
             }
         }
-        let Some((_, cell)) = best else { break };
-        free[cell] -= 1;
-        have[cell] += 1;
-        grown[cell] += 1;
+        let Some((_, cell)) = best else {
+            // So many at once fit nowhere; fewer may.
+            step /= 2;
+            continue;
+        };
+        rest -= step;
+        free[cell] -= step;
+        have[cell] += step;
+        grown[cell] += step;
         for constraint in &mut constraints {
             let domain = constraint.domain_of_cell[cell];
-            constraint.counts[domain] += 1;
+            constraint.counts[domain] += step;
         }
     }
     for ((_, members), grown) in cells.iter().zip(grown) {
