@@ -98,6 +98,8 @@ pub(crate) fn validate(call: &mut Call, operation: Operation, old: Option<&Value
         let name = object::name(object).to_owned();
         let request = request(call, operation, old, &name);
         protected(&request)?;
+        time_zone(&request, object)?;
+        crate::limits::check(&request, object)?;
         crate::guard::escalation(&request, object)?;
         let steps = call.core.admission.read().clone();
         for step in &steps {
@@ -131,6 +133,21 @@ fn namespace_exists(request: &Request<'_>) -> Result<(), ApiError> {
         return Err(error);
     }
     Ok(())
+}
+
+/// The time zone of a CronJob must be one that is known here; without any table of zones nothing is refused.
+fn time_zone(request: &Request<'_>, object: &Value) -> Result<(), ApiError> {
+    if !request.resource.is("batch", "cronjobs") || request.operation == Operation::Delete {
+        return Ok(());
+    }
+    let zone = object::text(object, &["spec", "timeZone"]);
+    let before = request.old.map_or("", |old| object::text(old, &["spec", "timeZone"]));
+    let zones = jiff::tz::db();
+    if zone.is_empty() || zone == before || zones.is_definitively_empty() || zones.get(zone).is_ok() {
+        return Ok(());
+    }
+    let fault = schema::Fault::invalid(&schema::Path::new("spec.timeZone"), zone, format!("unknown time zone {zone}"));
+    Err(ApiError::invalid(&request.resource.group, &request.resource.kind, request.name, vec![crate::kinds::cause(&fault)]))
 }
 
 /// Namespaces that a server cannot be without.

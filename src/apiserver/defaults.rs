@@ -41,6 +41,7 @@ fn namespace(object: &mut Value) {
 fn pod(request: &Request<'_>, pod: &mut Value) -> Result<(), ApiError> {
     runtime_class(request, pod)?;
     priority(request, pod)?;
+    crate::limits::default(request, pod);
     if request.core.options.service_accounts {
         service_account(request, pod)?;
     }

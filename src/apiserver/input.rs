@@ -16,6 +16,8 @@ pub struct Input {
     pub value: Value,
     /// Strict decoding faults found so far: `duplicate field "spec.replicas"`.
     pub faults: Vec<String>,
+    /// Where doubled fields were found: the paths of all fields in the order of the text.
+    pub order: Vec<String>,
     /// The body was protobuf: fields it does not know were dropped without a word, as protobuf does.
     pub binary: bool,
 }
@@ -24,10 +26,10 @@ pub struct Input {
 pub fn read(content_type: Option<&str>, bytes: &[u8]) -> Result<Input, ApiError> {
     match accept::media(content_type) {
         "" | "application/json" | "text/json" => json(bytes),
-        "application/yaml" | "application/x-yaml" | "text/yaml" => yaml(bytes),
+        "application/yaml" | "application/x-yaml" | "text/yaml" => yaml_or_json(bytes, false),
         "application/vnd.kubernetes.protobuf" => {
             let value = crate::protobuf::decode(bytes).map_err(|e| ApiError::bad_request(e.to_string()))?;
-            Ok(Input { value, faults: Vec::new(), binary: true })
+            Ok(Input { value, binary: true, ..Input::default() })
         }
         _ => Err(ApiError::unsupported_media_type(&accept::TYPES)),
     }
@@ -42,19 +44,113 @@ pub fn json(bytes: &[u8]) -> Result<Input, ApiError> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = Seed { path: String::new(), faults: &faults }.deserialize(&mut reader);
     let value = value.and_then(|v| reader.end().map(|()| v)).map_err(|error| ApiError::bad_request(go_words(bytes, &error)))?;
-    Ok(Input { value, faults: faults.into_inner(), binary: false })
+    let faults = faults.into_inner();
+    let order = if faults.is_empty() { Vec::new() } else { order(bytes) };
+    Ok(Input { value, faults, order, binary: false })
 }
 
-/// Reads YAML as kubectl does.
+/// The paths of all fields in the order of the text; a doubled one is there twice.
+fn order(bytes: &[u8]) -> Vec<String> {
+    let all = RefCell::new(Vec::new());
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    // It was read before: a fault cannot come.
+    let _ = Order { path: String::new(), all: &all }.deserialize(&mut reader);
+    all.into_inner()
+}
+
+/// Brings strict faults of a typed object into the order in which its reader meets them.
+pub fn in_order(faults: &mut [String], order: &[String]) {
+    if order.is_empty() {
+        return;
+    }
+    faults.sort_by_key(|fault| {
+        let path = fault.split('"').nth(1).unwrap_or("");
+        let mut places = order.iter().enumerate().filter(|(_, p)| *p == path).map(|(n, _)| n);
+        if fault.starts_with("duplicate") { places.nth(1) } else { places.next() }.unwrap_or(usize::MAX)
+    });
+}
+
+struct Order<'a> {
+    path: String,
+    all: &'a RefCell<Vec<String>>,
+}
+
+impl<'de> DeserializeSeed<'de> for Order<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Order<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let mut at = 0;
+        while items.next_element_seed(Order { path: format!("{}[{at}]", self.path), all: self.all })?.is_some() {
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        while let Some(key) = entries.next_key::<String>()? {
+            let path = if self.path.is_empty() { key } else { format!("{}.{key}", self.path) };
+            self.all.borrow_mut().push(path.clone());
+            entries.next_value_seed(Order { path, all: self.all })?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads YAML as kubectl does; doubled keys are told by their lines, in JSON too.
 pub fn yaml(bytes: &[u8]) -> Result<Input, ApiError> {
+    yaml_or_json(bytes, true)
+}
+
+fn yaml_or_json(bytes: &[u8], lines: bool) -> Result<Input, ApiError> {
     if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{')
         && let Ok(input) = json(bytes)
+        && (input.faults.is_empty() || !lines)
     {
         return Ok(input);
     }
     let text = std::str::from_utf8(bytes).map_err(|_| ApiError::bad_request("error converting YAML to JSON: yaml: control characters are not allowed"))?;
-    match manifest::parse(text, &manifest::Limits::OBJECT) {
-        Ok(value) => Ok(Input { value, faults: Vec::new(), binary: false }),
+    match manifest::parse_lenient(text, &manifest::Limits::OBJECT) {
+        Ok((value, twice)) => {
+            let lines: Vec<String> = twice.iter().map(|(key, at)| format!("\n  line {}: key {key:?} already set in map", at.line)).collect();
+            let faults = if lines.is_empty() { Vec::new() } else { vec![format!("yaml: unmarshal errors:{}", lines.concat())] };
+            Ok(Input { value, faults, ..Input::default() })
+        }
         Err(fault) => Err(ApiError::bad_request(format!("error parsing YAML: {fault}"))),
     }
 }
@@ -161,6 +257,10 @@ mod tests {
         assert_eq!(input.faults, ["duplicate field \"a.b[0].c\"", "duplicate field \"a\""]);
         assert_eq!(input.value, serde_json::json!({"a": {"x": 1}, "n": 3}));
         assert!(json(b"{").is_err());
+        let mut faults = vec!["duplicate field \"a\"".to_owned(), "unknown field \"n\"".to_owned()];
+        in_order(&mut faults, &input.order);
+        assert_eq!(faults, ["unknown field \"n\"", "duplicate field \"a\""]);
+        assert_eq!(yaml(b"a: 1\nb: 2\na: 3\n").unwrap().faults, ["yaml: unmarshal errors:\n  line 3: key \"a\" already set in map"]);
         assert_eq!(yaml(b"a: yes\nb: 010\n").unwrap().value, serde_json::json!({"a": true, "b": 8}));
     }
 }

@@ -141,11 +141,11 @@ pub(crate) fn apply(resource: &Resource, live: Option<&Value>, applied: &Value, 
     let Some(kind) = resource.schema() else { return Err(ApiError::internal("the kind has no schema")) };
     let (version, now) = (resource.api_version(), object::instant(now));
     let write = fields::Write { manager, api_version: &version, subresource: sub(subresource), now: &now, served: &[] };
-    fields::apply(kind, live, applied, &write, force).map_err(|error| apply_error(resource, error))
+    fields::apply(kind, live, applied, &write, force).map_err(|error| apply_error(error))
 }
 
 /// What a failed apply means to the client.
-fn apply_error(resource: &Resource, error: ApplyError) -> ApiError {
+fn apply_error(error: ApplyError) -> ApiError {
     match &error {
         ApplyError::Conflicts(all) => {
             let part = |cause: &Value, field: &str| object::text(cause, &[field]).to_owned();
@@ -155,7 +155,7 @@ fn apply_error(resource: &Resource, error: ApplyError) -> ApiError {
         ApplyError::BadRequest(_) => ApiError::bad_request(error.to_string()),
         ApplyError::Typed(text) => {
             let mut refused = ApiError::internal(text.clone());
-            refused.message = format!("failed to create typed patch object ({}; {}): {text}", resource.api_version(), resource.kind);
+            refused.message.clone_from(text);
             refused.reason = "";
             refused.causes.clear();
             refused

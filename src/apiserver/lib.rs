@@ -29,6 +29,7 @@ pub mod input;
 pub mod internal;
 mod jsonpath;
 mod kinds;
+mod limits;
 pub mod load;
 mod metrics;
 pub mod mount;

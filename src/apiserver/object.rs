@@ -89,6 +89,18 @@ pub fn key(namespaced: bool, namespace: &str, name: &str) -> String {
     if namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
 }
 
+/// The fields that come first in an encoded object.
+const HEAD: [&str; 2] = ["kind", "apiVersion"];
+
+/// What follows the kind and version in the encoding of an object of this kind; nothing when it was encoded otherwise. An
+/// opening brace and this are the object as an item of a list.
+#[must_use]
+pub fn without_kind(bytes: &Bytes, kind: &str, api_version: &str) -> Option<Bytes> {
+    let rest = bytes.strip_prefix(b"{\"kind\":\"")?.strip_prefix(kind.as_bytes())?;
+    let rest = rest.strip_prefix(b"\",\"apiVersion\":\"")?.strip_prefix(api_version.as_bytes())?.strip_prefix(b"\",")?;
+    Some(bytes.slice_ref(rest))
+}
+
 /// An object encoded but for its revision, which is known only when the write is accepted.
 #[derive(Debug)]
 pub struct Encoded {
@@ -106,7 +118,14 @@ impl Encoded {
         out.bytes.push(b'{');
         let mut first = true;
         let mut metadata_seen = false;
-        for (key, value) in map {
+        // As Kubernetes orders them; a list of built-in objects leaves them out (see `without_kind`).
+        for key in HEAD {
+            if let Some(value) = map.get(key) {
+                out.name(&mut first, key);
+                out.value(value);
+            }
+        }
+        for (key, value) in map.iter().filter(|(key, _)| !HEAD.contains(&key.as_str())) {
             if key == "metadata" {
                 metadata_seen = true;
                 out.name(&mut first, key);
@@ -243,7 +262,18 @@ mod tests {
         ] {
             let mut expected = object.clone();
             metadata(&mut expected).insert("resourceVersion".into(), json!("42"));
-            assert_eq!(Encoded::new(&object).at(42), serde_json::to_vec(&expected).unwrap());
+            let bytes = Encoded::new(&object).at(42);
+            assert_eq!(decode(&bytes), expected);
+            // Apart from kind and version, which come first, fields are sorted.
+            let (kind, version) = (text(&object, &["kind"]), text(&object, &["apiVersion"]));
+            if !kind.is_empty() && !version.is_empty() {
+                let map = child_root(&mut expected);
+                map.remove("kind");
+                map.remove("apiVersion");
+                let rest = without_kind(&bytes, kind, version).unwrap();
+                assert_eq!([b"{", &*rest].concat(), serde_json::to_vec(&expected).unwrap());
+            }
+            assert!(without_kind(&bytes, "Other", "v1").is_none());
         }
     }
 }

@@ -180,7 +180,7 @@ pub(crate) async fn serve(core: &Arc<Core>, path: &str, query: &Query, headers: 
             let _ = GzDecoder::new(&bytes[..]).read_to_end(&mut plain);
             let value: Value = serde_json::from_slice(&plain).unwrap_or_default();
             let encoded = crate::swagger::encode(&value);
-            let mut response = body::response(StatusCode::OK, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", body::full(encoded));
+            let mut response = body::response(StatusCode::OK, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", body::full(encoded));
             if let Ok(value) = HeaderValue::from_str(&format!("\"{hash}\"")) {
                 response.headers_mut().insert(header::ETAG, value);
             }

@@ -9,6 +9,7 @@ use crate::core::Call;
 use crate::input;
 use crate::kinds;
 use crate::object;
+use crate::query::FieldValidation;
 use crate::respond::answer;
 use crate::status::{ApiError, Cause};
 use crate::update::{Fields, change};
@@ -98,7 +99,7 @@ async fn ordinary(call: &mut Call, edit: Edit<'_>) -> Result<Response<Body>, Api
             let fault = schema::Fault::invalid(&schema::Path::new("metadata.name"), object::name(&new), "field is immutable");
             return Err(call.invalid(&name, &[fault]));
         }
-        let mut new = call.read_object(new, Vec::new(), false)?;
+        let mut new = call.read_object(new, Vec::new(), &[], false)?;
         kinds::default(&call.resource, &mut new);
         Ok((new, Fields::Track(manager.clone())))
     })
@@ -115,13 +116,14 @@ async fn apply(call: &mut Call, bytes: &[u8]) -> Result<Response<Body>, ApiError
         return Err(options(vec![crate::rest::fault("FieldValueTooLong", "fieldManager", "Too long: may not be more than 128 bytes")]));
     }
     let force = call.query.flag("force");
+    // What is applied is taken as it was written: defaults and empty values of its kind would become the applier's.
     let input = input::yaml(bytes)?;
-    let applied = call.object(input)?;
+    let mut applied = call.claimed(input.value)?;
+    let doubled = doubled(call, &input.faults)?;
     if object::at(&applied, &["metadata", "managedFields"]).and_then(Value::as_array).is_some_and(|l| !l.is_empty()) {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     let name = call.info.name.clone();
-    let mut applied = applied;
     call.place(&mut applied, true)?;
     let key = call.key(&name);
     loop {
@@ -137,6 +139,9 @@ async fn apply(call: &mut Call, bytes: &[u8]) -> Result<Response<Body>, ApiError
                 return Err(call.not_found(&name));
             }
             let object = kinds::apply(&call.resource, None, &applied, &manager, force, &call.info.subresource, call.core.now())?;
+            if let Some(error) = doubled {
+                return Err(error);
+            }
             match crate::rest::insert_once(call, object, true).await {
                 // Somebody else was faster: then it is a change.
                 Err(error) if error.reason == "AlreadyExists" => continue,
@@ -145,6 +150,9 @@ async fn apply(call: &mut Call, bytes: &[u8]) -> Result<Response<Body>, ApiError
         }
         let changed = change(call, &name, &mut |call, old| {
             let mut new = kinds::apply(&call.resource, Some(old), &applied, &manager, force, &call.info.subresource, call.core.now())?;
+            if let Some(error) = &doubled {
+                return Err(error.clone());
+            }
             for field in ["uid", "resourceVersion"] {
                 if let Some(given) = object::at(&applied, &["metadata", field]).filter(|v| v.as_str().is_some_and(|s| !s.is_empty())) {
                     object::metadata(&mut new).insert(field.into(), given.clone());
@@ -158,6 +166,20 @@ async fn apply(call: &mut Call, bytes: &[u8]) -> Result<Response<Body>, ApiError
             other => return other.map(|doc| answer(call, StatusCode::OK, doc)),
         }
     }
+}
+
+/// Doubled keys of an applied text: a warning, or a refusal that comes once the text is found to fit its kind.
+fn doubled(call: &mut Call, faults: &[String]) -> Result<Option<ApiError>, ApiError> {
+    let Some(fault) = faults.first() else { return Ok(None) };
+    let text = format!("error converting YAML to JSON: {fault}");
+    Ok(match call.query.field_validation()? {
+        FieldValidation::Ignore => None,
+        FieldValidation::Warn => {
+            call.warnings.push(text);
+            None
+        }
+        FieldValidation::Strict => Some(ApiError::bad_request(format!("error strict decoding YAML: {text}"))),
+    })
 }
 
 /// The value of a merge patch that sets one field, for the server's own use.

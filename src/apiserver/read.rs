@@ -258,15 +258,26 @@ pub(crate) fn list_metadata(listed: &Listed) -> Value {
     Value::Object(metadata)
 }
 
+/// An item of a list as bytes.
+pub(crate) enum Item {
+    /// The object.
+    Whole(Bytes),
+    /// What follows its opening brace.
+    Rest(Bytes),
+}
+
 /// A list in JSON: the stored bytes are put together, nothing is decoded.
-pub(crate) fn splice(api_version: &str, kind: &str, metadata: &Value, items: impl Iterator<Item = Bytes>) -> Vec<Bytes> {
-    let mut out = vec![Bytes::from(format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",\"metadata\":{metadata},\"items\":["))];
+pub(crate) fn splice(api_version: &str, kind: &str, metadata: &Value, items: impl Iterator<Item = Item>) -> Vec<Bytes> {
+    let mut out = vec![Bytes::from(format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":["))];
     let comma = Bytes::from_static(b",");
     for (at, item) in items.enumerate() {
         if at > 0 {
             out.push(comma.clone());
         }
-        out.push(item);
+        match item {
+            Item::Whole(bytes) => out.push(bytes),
+            Item::Rest(bytes) => out.extend([Bytes::from_static(b"{"), bytes]),
+        }
     }
     out.push(Bytes::from_static(b"]}\n"));
     out

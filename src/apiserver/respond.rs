@@ -104,8 +104,20 @@ pub(crate) fn partial(version: &str, kind: &str, value: Value) -> Value {
     json!({ "apiVersion": version, "kind": kind, "metadata": metadata })
 }
 
+fn item(call: &Call, entry: &Entry) -> Value {
+    kinds::to_route(&call.resource, object::decode(&entry.value))
+}
+
+/// An object as an item of a typed list.
+fn untyped(mut value: Value) -> Value {
+    let map = object::child_root(&mut value);
+    map.remove("kind");
+    map.remove("apiVersion");
+    value
+}
+
 fn items(call: &Call, entries: &[Arc<Entry>]) -> Vec<Value> {
-    entries.iter().map(|e| kinds::to_route(&call.resource, object::decode(&e.value))).collect()
+    entries.iter().map(|e| item(call, e)).collect()
 }
 
 /// A response with a list.
@@ -113,8 +125,18 @@ pub(crate) fn list(call: &Call, listed: Listed) -> Response<Body> {
     let metadata = read::list_metadata(&listed);
     let whole_json = call.accept.form == Form::Whole && call.accept.encoding == Encoding::Json && !call.accept.pretty;
     if whole_json && call.resource.as_stored() {
+        // Items of a typed list do not repeat their kind; those of custom resources do.
+        let typed = call.resource.native.is_some();
+        let (kind, version) = (call.resource.kind.as_str(), call.resource.api_version());
         let values = listed.entries.iter().map(|e| {
-            if call.resource.shows(e) { e.value.clone() } else { to_json(&kinds::to_route(&call.resource, object::decode(&e.value))) }
+            if !typed {
+                let shown = call.resource.shows(e);
+                return read::Item::Whole(if shown { e.value.clone() } else { to_json(&kinds::to_route(&call.resource, object::decode(&e.value))) });
+            }
+            match object::without_kind(&e.value, kind, &version) {
+                Some(rest) => read::Item::Rest(rest),
+                None => read::Item::Whole(to_json(&untyped(item(call, e)))),
+            }
         });
         let all = read::splice(&call.resource.api_version(), &call.resource.list_kind, &metadata, values);
         return body::response(StatusCode::OK, "application/json", body::pieces(all));
@@ -139,6 +161,7 @@ pub(crate) fn value_list(call: &Call, items: Vec<Value>) -> Response<Body> {
 pub(crate) fn list_value(call: &Call, metadata: Value, items: Vec<Value>) -> Value {
     match call.accept.form {
         Form::Whole | Form::Discovery(_) => {
+            let items = if call.resource.native.is_some() { items.into_iter().map(untyped).collect() } else { items };
             json!({ "apiVersion": call.resource.api_version(), "kind": call.resource.list_kind, "metadata": metadata, "items": items })
         }
         Form::Partial(version) => {

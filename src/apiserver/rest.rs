@@ -93,8 +93,14 @@ impl Call {
 
     /// Reads an object from a request body: checks that it is what the path says, its types and its unknown fields.
     pub(crate) fn object(&mut self, input: Input) -> Result<Value, ApiError> {
-        let resource = self.resource.clone();
-        let Input { mut value, faults, binary } = input;
+        let Input { value, faults, order, binary } = input;
+        let value = self.claimed(value)?;
+        self.read_object(value, faults, &order, binary)
+    }
+
+    /// Checks that a body is of the kind that the path says.
+    pub(crate) fn claimed(&self, mut value: Value) -> Result<Value, ApiError> {
+        let resource = &self.resource;
         let wanted = resource.api_version();
         if !value.is_object() {
             return Err(ApiError::bad_request(match value {
@@ -121,14 +127,17 @@ impl Call {
                 return Err(ApiError::bad_request(format!("{} in the body is not {}", shown(version, kind), shown(&wanted, &resource.kind))));
             }
         }
-        self.read_object(value, faults, binary)
+        Ok(value)
     }
 
     /// Types and unknown fields, by the schema; warnings or refusal as the query says.
-    pub(crate) fn read_object(&mut self, value: Value, mut faults: Vec<String>, binary: bool) -> Result<Value, ApiError> {
+    pub(crate) fn read_object(&mut self, value: Value, mut faults: Vec<String>, order: &[String], binary: bool) -> Result<Value, ApiError> {
         let validation = self.query.field_validation()?;
         let read = kinds::read(&self.resource, value)?;
         faults.extend(read.unknown);
+        if self.resource.native.is_some() {
+            input::in_order(&mut faults, order);
+        }
         if !faults.is_empty() && !binary {
             match validation {
                 FieldValidation::Ignore => {}

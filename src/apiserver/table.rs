@@ -136,7 +136,7 @@ fn filled(resource: &Resource, custom: Option<&[Column]>, version: &str, include
             row(version, cells, item, include)
         })
         .collect();
-    json!({ "apiVersion": version, "kind": "Table", "metadata": metadata, "columnDefinitions": if headers { columns } else { Vec::new() }, "rows": rows })
+    json!({ "apiVersion": version, "kind": "Table", "metadata": metadata, "columnDefinitions": headers.then_some(columns), "rows": rows })
 }
 
 fn row(version: &str, cells: Vec<Value>, item: Value, include: &str) -> Value {

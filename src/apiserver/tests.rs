@@ -4,3 +4,4 @@
 mod basics;
 mod kinds;
 mod webhooks;
+mod mended;

@@ -212,16 +212,14 @@ fn own_side(subresource: &str, old: &Value, new: &mut Value) {
         // Approval decides conditions, nothing else: the request itself stays as it was made.
         "approval" => {
             let conditions = object::at(new, &["status", "conditions"]).cloned();
-            let managed = object::at(new, &["metadata", "managedFields"]).cloned();
+            let metadata = new.get("metadata").cloned().unwrap_or_default();
             *new = old.clone();
+            object::child_root(new).insert("metadata".into(), metadata);
             let status = object::child(new, "status");
             match conditions {
                 Some(conditions) => status.insert("conditions".into(), conditions),
                 None => status.remove("conditions"),
             };
-            if let Some(managed) = managed {
-                object::metadata(new).insert("managedFields".into(), managed);
-            }
         }
         "finalize" => {
             let status = old.get("status").cloned().unwrap_or_else(|| json!({}));

@@ -19,4 +19,4 @@ pub mod scalar;
 pub use diff::{Change, diff};
 pub use emit::{emit, emit_all};
 pub use hash::{fingerprint, sha256};
-pub use read::{Document, Fault, Limits, Position, locate, parse, parse_all, positions};
+pub use read::{Document, Fault, Limits, Position, locate, parse, parse_all, parse_lenient, positions};

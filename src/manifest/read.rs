@@ -112,6 +112,18 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Value, Fault> {
     Ok(documents.pop().map_or(Value::Null, |document| document.value))
 }
 
+/// Reads the first document of a YAML text as Go's lenient readers do: of a key that is there twice the last value counts. Tells
+/// these keys and where their later values stand.
+pub fn parse_lenient(text: &str, limits: &Limits) -> Result<(Value, Vec<(String, Position)>), Fault> {
+    if text.len() > limits.bytes {
+        return parse(text, limits).map(|value| (value, Vec::new()));
+    }
+    let mut builder = Builder::new(&Limits { documents: 1, ..*limits }, None);
+    builder.twice = Some(Vec::new());
+    let mut documents = build(text.strip_prefix('\u{feff}').unwrap_or(text), &mut builder)?;
+    Ok((documents.pop().map_or(Value::Null, |document| document.value), builder.twice.unwrap_or_default()))
+}
+
 /// Reads all documents of a YAML or JSON text. Documents without content are left out, as `kubectl` does.
 pub fn parse_all(text: &str, limits: &Limits) -> Result<Vec<Document>, Fault> {
     read(text, limits, None)
@@ -166,15 +178,18 @@ fn read(text: &str, limits: &Limits, recorder: Option<&mut Recorder>) -> Result<
 }
 
 fn read_yaml(text: &str, limits: &Limits, recorder: Option<&mut Recorder>) -> Result<Vec<Document>, Fault> {
+    build(text, &mut Builder::new(limits, recorder))
+}
+
+fn build(text: &str, builder: &mut Builder<'_>) -> Result<Vec<Document>, Fault> {
     if let Some(at) = text.bytes().position(|b| (b < 0x20 && !matches!(b, b'\t' | b'\n' | b'\r')) || b == 0x7f) {
         return Err(Fault::new(position_at(text, at), "a control character is not allowed in YAML").hint("write it as an escape in double quotes"));
     }
-    let mut builder = Builder::new(limits, recorder);
     let mut parser = Parser::new_from_str(text);
     loop {
         let (event, mark) = parser.next_token().map_err(|error| syntax_fault(text, error.info(), error.marker()))?;
         if event == Event::StreamEnd {
-            return Ok(builder.documents);
+            return Ok(std::mem::take(&mut builder.documents));
         }
         builder.event(event, position(&mark))?;
     }
@@ -240,11 +255,13 @@ struct Builder<'a> {
     begin: Option<Position>,
     documents: Vec<Document>,
     recorder: Option<&'a mut Recorder>,
+    /// Keys that were there already, when that is no fault.
+    twice: Option<Vec<(String, Position)>>,
 }
 
 impl<'a> Builder<'a> {
     fn new(limits: &Limits, recorder: Option<&'a mut Recorder>) -> Self {
-        Builder { limits: *limits, frames: Vec::new(), anchors: BTreeMap::new(), nodes: 0, seen: 0, root: None, begin: None, documents: Vec::new(), recorder }
+        Builder { limits: *limits, frames: Vec::new(), anchors: BTreeMap::new(), nodes: 0, seen: 0, root: None, begin: None, documents: Vec::new(), recorder, twice: None }
     }
 
     fn event(&mut self, event: Event, at: Position) -> Result<(), Fault> {
@@ -409,7 +426,9 @@ impl<'a> Builder<'a> {
                         return Err(Fault::new(at, format!("a key must be text, a number or a boolean, not {}", crate::patch::kind_word(&value)))
                             .hint("quote the key; {{ … }} without quotes is read as a key too"));
                     };
-                    if map.contains_key(&text) {
+                    if map.contains_key(&text) && let Some(twice) = &mut self.twice {
+                        twice.push((text.clone(), at));
+                    } else if map.contains_key(&text) {
                         return Err(Fault::new(at, format!("the key {text:?} is there twice")).hint("remove one of the two"));
                     }
                     let first = map.is_empty();

@@ -2,7 +2,8 @@
 //! as Go's encoder would, quantities and instants in their canonical form.
 
 use crate::quantity::Quantity;
-use crate::shape::{Node, Presence, Scalar};
+use crate::shape::{Node, Presence, Ref, Scalar};
+use crate::table;
 use base64::Engine;
 use serde_json::{Map, Value};
 
@@ -33,6 +34,9 @@ pub struct Decoded {
     pub unknown: Vec<String>,
 }
 
+/// The schema of a definition, and how the types begin that take it or something else.
+const SCHEMA: &str = "apiextensions.v1.JSONSchemaProps";
+const SCHEMA_OR: &str = "apiextensions.v1.JSONSchemaPropsOr";
 /// At most this many strict faults are reported.
 const MAX_UNKNOWN: usize = 100;
 
@@ -131,6 +135,9 @@ impl<'a> Decoder<'a> {
         if v.is_null() {
             return Ok(None);
         }
+        if node.atom().name.starts_with(SCHEMA_OR) {
+            return self.schema_or(v, node).map(Some);
+        }
         if let Some(s) = node.scalar() {
             return self.scalar(v, node, s).map(Some);
         }
@@ -156,6 +163,26 @@ impl<'a> Decoder<'a> {
             }
             other => Err(self.wrong(&other, node)),
         }
+    }
+
+    /// A schema of a definition, or something else in its place. Go reads these by a decoder of their own, which knows nothing
+    /// of unknown fields.
+    fn schema_or(&mut self, v: Value, node: Node<'a>) -> Result<Value, DecodeError> {
+        let Some(schema) = table::table().names.get(SCHEMA).map(|id| node.at(Ref::to(*id))) else { return Ok(v) };
+        let found = self.unknown.len();
+        let out = match v {
+            Value::Object(fields) => self.structure(fields, schema)?,
+            Value::Array(items) => {
+                let one = |x: Value| match x {
+                    Value::Object(fields) => self.structure(fields, schema),
+                    other => Ok(other),
+                };
+                Value::Array(items.into_iter().map(one).collect::<Result<_, _>>()?)
+            }
+            other => other,
+        };
+        self.unknown.truncate(found);
+        Ok(out)
     }
 
     fn free(&mut self, fields: Map<String, Value>, node: Node<'a>) -> Result<Value, DecodeError> {

@@ -10,8 +10,10 @@ use serde_json::{json, Value};
 use crate::jobs::finished;
 use crate::pods;
 use crate::schedule::Schedule;
-use crate::value::{at, compact, controller, flag, int, name, namespace, owned_by, second, terminating, text, time, uid};
+use crate::value::{at, compact, controller, flag, int, list, name, namespace, owned_by, second, terminating, text, time, uid};
 
+/// Who speaks in events.
+const COMPONENT: &str = "cronjob-controller";
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
 /// Makes the Jobs of CronJobs.
@@ -38,6 +40,9 @@ impl Controller for CronJobs {
             .collect();
         let (done, mut active): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| finished(job).is_some());
         active.retain(|job| !terminating(job));
+        for gone in missing(&cron, &active, &done) {
+            turn.call(Call::event(&cron, true, "MissingJob", &format!("Active job went missing: {gone}"), COMPONENT, world.now));
+        }
         let mut last = time(&cron, &["status", "lastScheduleTime"]);
         if !terminating(&cron) {
             forget(&cron, &done, &mut turn);
@@ -70,6 +75,12 @@ impl Controller for CronJobs {
         }
         turn
     }
+}
+
+/// Names of Jobs that the status calls active and that are not there any more.
+fn missing(cron: &Value, active: &[Arc<Value>], done: &[Arc<Value>]) -> Vec<String> {
+    let named = list(cron, &["status", "active"]).iter();
+    named.filter(|told| !active.iter().chain(done).any(|job| uid(job) == text(told, &["uid"]))).map(|told| text(told, &["name"]).to_owned()).collect()
 }
 
 /// Whether a status says the same, the versions of the active Jobs aside: they change with every step of theirs.

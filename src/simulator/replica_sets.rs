@@ -99,6 +99,8 @@ impl Controller for ReplicaSets {
         if condition(list(&set, &["status", "conditions"]), "ReplicaFailure").is_some() || error.message.contains("is being terminated") {
             return turn;
         }
+        let component = if key.group.is_empty() { "replication-controller" } else { "replicaset-controller" };
+        turn.call(Call::event(&set, true, what, &error.message, component, world.now));
         let mut status = set.get("status").cloned().unwrap_or_else(|| json!({"replicas": 0}));
         let mut conditions = list(&status, &["conditions"]).to_vec();
         conditions.push(json!({

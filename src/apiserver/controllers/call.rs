@@ -175,6 +175,26 @@ impl Call {
         self
     }
 
+    /// Tells people something about an object: an Event beside it, sent aside. `component` is the controller that speaks.
+    pub fn event(object: &Value, warning: bool, reason: &str, message: &str, component: &str, now: jiff::Timestamp) -> Self {
+        let field = |name: &str| text(object, &["metadata", name]);
+        let namespace = if field("namespace").is_empty() { "default" } else { field("namespace") };
+        // Two words about one object at one instant are two events.
+        let words = reason.bytes().chain(message.bytes()).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let nanos = u64::try_from(now.as_nanosecond()).unwrap_or(0);
+        let at = crate::object::instant(now);
+        let event = json!({
+            "metadata": {"name": format!("{}.{:016x}", field("name"), nanos ^ words), "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": text(object, &["apiVersion"]), "kind": text(object, &["kind"]), "namespace": field("namespace"), "name": field("name"),
+                "uid": field("uid"), "resourceVersion": field("resourceVersion"),
+            },
+            "type": if warning { "Warning" } else { "Normal" }, "reason": reason, "message": message, "count": 1, "firstTimestamp": at, "lastTimestamp": at,
+            "source": {"component": component}, "reportingComponent": component, "reportingInstance": "",
+        });
+        Self::create(&super::kinds::EVENT, namespace, event).aside()
+    }
+
     /// The error of an answer that is no success.
     pub fn error(&self, code: u16, body: &Value) -> CallError {
         CallError {

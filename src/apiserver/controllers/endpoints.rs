@@ -120,7 +120,10 @@ impl Controller for Endpoints {
         } else if key.is(&POD) {
             wake.extend(world.graph.of_kind(&SERVICE, &key.namespace).map(|node| node.key.clone()));
         } else if key.is(&ENDPOINTS) {
-            wake.push(service(&key.name));
+            // Endpoints without a Service are somebody else's.
+            if world.get(&SERVICE, &key.namespace, &key.name).is_some() {
+                wake.push(service(&key.name));
+            }
         } else if key.is(&ENDPOINT_SLICE) {
             let owner = change.meta.owner_references.iter().find(|owner| owner.kind == "Service");
             wake.extend(owner.map(|owner| service(&owner.name)));

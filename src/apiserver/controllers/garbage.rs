@@ -90,6 +90,19 @@ fn without_owners(node: &Node, uids: &[&str], world: &World<'_>, turn: &mut Turn
     turn.call(patch_metadata(node, &object, json!({"ownerReferences": left})));
 }
 
+/// Lets the owners of an object go before it.
+fn release(node: &Node, world: &World<'_>, turn: &mut Turn) {
+    let Some(object) = world.at(&node.key) else { return };
+    let mut owners = at(&object, &["metadata", "ownerReferences"]).and_then(Value::as_array).cloned().unwrap_or_default();
+    if !owners.iter().any(|owner| owner["blockOwnerDeletion"] == json!(true)) {
+        return;
+    }
+    for owner in &mut owners {
+        owner["blockOwnerDeletion"] = json!(false);
+    }
+    turn.call(patch_metadata(node, &object, json!({"ownerReferences": owners})));
+}
+
 fn drop_finalizer(node: &Node, world: &World<'_>, name: &str, turn: &mut Turn) {
     let Some(object) = world.at(&node.key) else { return };
     let left: Vec<String> =
@@ -169,6 +182,11 @@ impl Controller for Garbage {
         } else {
             Delete::Background
         };
+        // A circle: who waits for this object is waited for by it. It stops holding its owners up, so that one of them can go.
+        if waiting && world.graph.dependents(uid).any(|dependent| dependent.terminating && dependent.foreground) {
+            release(node, world, &mut turn);
+            turn.then();
+        }
         let Key { plural, namespace, name, .. } = &node.key;
         turn.call(Call::delete_at(&node.api_version, plural, namespace, name, uid, how));
         turn

@@ -24,7 +24,7 @@ pub mod roles;
 pub mod runner;
 pub mod storage;
 pub mod tokens;
-mod usage;
+pub(crate) mod usage;
 
 #[cfg(test)]
 mod tests;

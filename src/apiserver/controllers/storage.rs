@@ -278,7 +278,10 @@ fn claim(object: &Value, world: &World<'_>, turn: &mut Turn) {
     status["phase"] = json!("Bound");
     status["accessModes"] = at(&volume, &["spec", "accessModes"]).cloned().unwrap_or_default();
     status["capacity"] = at(&volume, &["spec", "capacity"]).cloned().unwrap_or_default();
-    if let Some(class) = at(object, &["spec", "volumeAttributesClassName"]) {
+    // The class it has, not the one it is to get: only who changes the volume moves it on.
+    if text(&status, &["currentVolumeAttributesClassName"]).is_empty()
+        && let Some(class) = at(&volume, &["spec", "volumeAttributesClassName"])
+    {
         status["currentVolumeAttributesClassName"] = class.clone();
     }
     if object.get("status") != Some(&status) {

@@ -347,3 +347,35 @@ async fn requests_are_told_their_flow() {
     parent.send("DELETE", &format!("{root}/flowschemas/catch-all"), &Value::Null).await;
     parent.wait(&format!("{root}/flowschemas/catch-all"), "came back", |s| s["kind"] == "FlowSchema").await;
 }
+
+#[tokio::test]
+async fn circles_of_owners_go_in_the_foreground() {
+    let parent = Parent::new().await;
+    let maps = format!("{CORE}/configmaps");
+    let mut uids = Vec::new();
+    for name in ["one", "two", "three"] {
+        let made = parent.post(&maps, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})).await;
+        uids.push(text(&made, &["metadata", "uid"]).to_owned());
+    }
+    for (name, owner, uid) in [("one", "three", &uids[2]), ("two", "one", &uids[0]), ("three", "two", &uids[1])] {
+        let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid, "controller": true, "blockOwnerDeletion": true}]);
+        let (code, said) = parent.send("PATCH", &format!("{maps}/{name}"), &json!({"metadata": {"ownerReferences": owners}})).await;
+        assert_eq!(code, 200, "{said}");
+    }
+    parent.send("DELETE", &format!("{maps}/one"), &json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"})).await;
+    for name in ["one", "two", "three"] {
+        parent.wait(&format!("{maps}/{name}"), "was gone", |map| map["code"] == 404).await;
+    }
+}
+
+#[tokio::test]
+async fn endpoints_without_a_service_are_left_alone() {
+    let parent = Parent::new().await;
+    let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "alone"}, "subsets": [{"addresses": [{"ip": "192.0.2.7"}]}]});
+    parent.post(&format!("{CORE}/endpoints"), endpoints).await;
+    // The controllers have seen it once they have done what follows it.
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "after"}, "spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]}});
+    parent.post(&format!("{CORE}/services"), service).await;
+    parent.wait(&format!("{CORE}/endpoints/after"), "was made", |e| e["kind"] == "Endpoints").await;
+    assert_eq!(parent.send("GET", &format!("{CORE}/endpoints/alone"), &Value::Null).await.0, 200);
+}

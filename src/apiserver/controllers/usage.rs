@@ -44,7 +44,7 @@ fn largest(sum: &mut Amounts, other: &Amounts) {
 }
 
 /// What the containers of a pod ask for or are limited to: all at once, or the largest of those that run before.
-fn pod_amounts(pod: &Value, field: &str) -> Amounts {
+pub(crate) fn pod_amounts(pod: &Value, field: &str) -> Amounts {
     let of = |container: &Value| amounts(at(container, &["resources", field]));
     let mut sum = Amounts::new();
     for container in list(pod, &["spec", "containers"]) {

@@ -337,6 +337,9 @@ pub fn v2(customs: &[(&str, &str, Vec<CustomKind<'_>>)]) -> Value {
     let mut take = |doc: Value| {
         let schemas = doc.pointer("/components/schemas").and_then(Value::as_object).cloned().unwrap_or_default();
         for (name, s) in schemas {
+            // kubectl takes a v2 schema with fields as one without others: a kind that keeps unknown fields shows none.
+            let open = s.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) && s.get("x-kubernetes-group-version-kind").is_some();
+            let s = if open { json!({"type": "object", "x-kubernetes-group-version-kind": s["x-kubernetes-group-version-kind"]}) } else { s };
             definitions.entry(name).or_insert_with(|| paths::to_v2_schema(s));
         }
         for (p, item) in doc.get("paths").and_then(Value::as_object).cloned().unwrap_or_default() {

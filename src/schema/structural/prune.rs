@@ -1,6 +1,8 @@
 //! Pruning and defaulting of custom objects.
 
 use super::parse::{Additional, Schema, Type};
+use crate::decode::decode;
+use crate::table;
 use serde_json::Value;
 
 /// Drops what the schema does not name and reports the paths. `root` = the value is a whole Kubernetes object.
@@ -43,8 +45,11 @@ fn walk(v: &mut Value, s: &Schema, is_object: bool, path: &mut String, unknown: 
                 }
                 path.push_str(k);
                 let own = is_object && OBJECT_FIELDS.contains(&k.as_str());
-                // Object metadata is read against its own type elsewhere.
+                // The metadata of the object itself is read against its type elsewhere.
                 if own {
+                    if k == "metadata" && len > 0 {
+                        metadata(x, path, unknown);
+                    }
                 } else if let Some(below) = s.properties.get(k) {
                     walk(x, below, below.embedded, path, unknown);
                 } else {
@@ -66,6 +71,17 @@ fn walk(v: &mut Value, s: &Schema, is_object: bool, path: &mut String, unknown: 
         }
         _ => {}
     }
+}
+
+/// Reads the metadata of an embedded object by its type; what cannot be read is left to validation.
+fn metadata(v: &mut Value, path: &str, unknown: &mut Vec<String>) {
+    let Some(shape) = table::named("meta.v1.ObjectMeta").filter(|_| v.is_object()) else { return };
+    let Ok(mut read) = decode(v.clone(), shape.root()) else { return };
+    if let Some(fields) = read.object.as_object_mut() {
+        fields.retain(|name, value| name != "creationTimestamp" || !value.is_null());
+    }
+    unknown.extend(read.unknown.iter().filter_map(|fault| fault.split('"').nth(1)).map(|name| format!("{path}.{name}")));
+    *v = read.object;
 }
 
 /// Fills in defaults; nulls of fields that are not nullable but have a default count as absent.

@@ -36,6 +36,16 @@ fn prunes_and_defaults() {
 }
 
 #[test]
+fn metadata_of_embedded_objects_has_its_own_type() {
+    let k = kind(json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"template": {
+        "type": "object", "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object"}}}}}}}));
+    let embedded = json!({"apiVersion": "foo/v1", "kind": "Sub", "metadata": {"name": "x", "labels": {"a": "b"}, "unheard": 1}});
+    let read = k.decode(object(json!({"template": embedded}))).expect("reads");
+    assert_eq!(read.unknown, [r#"unknown field "spec.template.metadata.unheard""#]);
+    assert_eq!(read.object["spec"]["template"]["metadata"], json!({"name": "x", "labels": {"a": "b"}}));
+}
+
+#[test]
 fn faults_in_the_words_of_a_server() {
     let k = sample();
     assert_eq!(words(&k, json!({})), ["spec.size: Required value"]);

@@ -24,7 +24,8 @@ fn name_rule(r: &Resource) -> NameRule {
         // Since 1.34 Service names may begin with a digit.
         ("", "services") => NameRule::Label,
         ("apps", "statefulsets") => NameRule::Label,
-        ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
+        // The name of an IPv6 address has colons in it.
+        ("rbac.authorization.k8s.io", _) | ("networking.k8s.io", "ipaddresses") => NameRule::PathSegment,
         ("flowcontrol.apiserver.k8s.io", _) => NameRule::Subdomain,
         _ => NameRule::Subdomain,
     }

@@ -112,6 +112,12 @@ pub(super) fn network_policy(o: &Value, out: &mut Faults) {
                 one_of(x, "protocol", &["TCP", "UDP", "SCTP"], false, &at, out);
                 if let Some(n) = get(x, "port") {
                     port(n, &at.child("port"), out);
+                    if let (true, Some(b)) = (n.is_string(), get(x, "endPort")) {
+                        out.push(Fault::invalid(&at.child("endPort"), b.clone(), "may not be specified when `port` is non-numeric"));
+                    }
+                    if let (true, Some(b)) = (n.is_number(), get(x, "endPort")) {
+                        port(b, &at.child("endPort"), out);
+                    }
                     if let (Some(a), Some(b)) = (n.as_i64(), get(x, "endPort").and_then(Value::as_i64)) {
                         if b < a {
                             out.push(Fault::invalid(&at.child("endPort"), b, "must be greater than or equal to `port`"));
@@ -164,7 +170,6 @@ pub(super) fn ip_address(o: &Value, out: &mut Faults) {
     let name = text(o, "/metadata/name");
     match name.parse::<std::net::IpAddr>() {
         Ok(ip) if ip.to_string() == name => {}
-        // The name of an IPv6 address uses colons and so is no subdomain; the general rule has spoken already.
         _ => out.push(Fault::invalid(&Path::new("metadata").child("name"), name, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")),
     }
     let p = Path::new("spec").child("parentRef");
