@@ -132,7 +132,7 @@ impl Stage {
             if status.last_attempted_revision.ends_with(commit) && ready.is_some_and(|c| c.status == verdict && c.reason == reason) {
                 return source;
             }
-            assert!(began.elapsed() < Duration::from_secs(20), "not {verdict}/{reason} at {commit}: {}", serde_json::to_string_pretty(&status).unwrap_or_default());
+            assert!(began.elapsed() < Duration::from_secs(120), "not {verdict}/{reason} at {commit}: {}", serde_json::to_string_pretty(&status).unwrap_or_default());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

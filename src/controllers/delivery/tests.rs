@@ -127,7 +127,7 @@ impl Stage {
     async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) {
         let began = Instant::now();
         while !holds().await {
-            assert!(began.elapsed() < Duration::from_secs(20), "never came: {what}; {}", self.status().await);
+            assert!(began.elapsed() < Duration::from_secs(120), "never came: {what}; {}", self.status().await);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -15,7 +15,7 @@ async fn put(client: &Client, object: Value) {
 }
 
 async fn eventually(what: &str, clock: &FakeClock, api: &Api<ManagedCluster>, level: impl Fn(&ManagedCluster) -> bool) {
-    let end = tokio::time::Instant::now() + Duration::from_secs(20);
+    let end = tokio::time::Instant::now() + Duration::from_secs(120);
     loop {
         let now = api.get("harbor").await.unwrap();
         if level(&now) {

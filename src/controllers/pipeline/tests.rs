@@ -124,7 +124,7 @@ impl Stage {
     {
         let place = std::panic::Location::caller();
         async move {
-            let until = Instant::now() + Duration::from_secs(20);
+            let until = Instant::now() + Duration::from_secs(120);
             loop {
                 if let Some(found) = look().await {
                     return found;
