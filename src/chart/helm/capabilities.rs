@@ -2,7 +2,18 @@
 
 use crate::value::{Caps, HelmVersion, KubeVersion, ListTy, Val};
 
-/// Which Helm's rules apply.
+/// Which Helm's rules apply: Helm 4's, unless the annotation `gitops.anabranch.io/helm-rules: "3"` of a HelmChart (or `--helm3`)
+/// asks for Helm 3's.
+///
+/// | what | Helm 4 | Helm 3 |
+/// |---|---|---|
+/// | a rendered file comes apart | at lines that begin with `---` | at such lines, with all blanks around them |
+/// | ends of a document | blanks stay | trimmed |
+/// | order of webhook configurations | places of their own, last | unknown kinds, by name |
+/// | nulls in a chart's defaults | dropped | kept |
+/// | chained template faults | one link per paragraph | one line, as Go wrote it |
+/// | Kubernetes without a cluster | v1.37.0 | v1.36.0 |
+/// | `.Capabilities.HelmVersion` | v4.3.1, with `KubeClientVersion` | v3.22.0 |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rules {
     /// Helm 4.3.1.
