@@ -60,6 +60,11 @@ impl Proxy {
         Proxy { inner: Arc::new(Inner { sessions, clusters, secrets, tasks, pools: Mutex::default() }) }
     }
 
+    /// Deployers' credentials, by dedicated namespace.
+    pub(crate) fn secrets(&self) -> &Cache<Secret> {
+        &self.inner.secrets
+    }
+
     /// The open tunnels.
     pub fn sessions(&self) -> &Sessions {
         &self.inner.sessions

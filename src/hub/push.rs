@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use plan::sync::{Applier, Holder, applier};
 
 use crate::Hub;
+use crate::credentials::DEPLOYER_SECRET;
 
 /// Applies what one cluster should have, until it is told to stop.
 pub trait Pusher: Send + Sync {
@@ -49,6 +50,8 @@ pub(crate) fn start(hub: &Hub, pusher: Arc<dyn Pusher>) -> Pushers {
         let wanted = cluster.is_some_and(|cluster| {
             applier(cluster.spec.sync_mode, offers(cluster), holder) == Applier::Parent
                 && watched.proxy.sessions().get(&cluster.spec.cluster_id).is_some()
+                // An agent that just joined uploads it after it dialled; before that every request would fail.
+                && watched.proxy.secrets().get(&key.namespace, DEPLOYER_SECRET).is_some()
         });
         let runs = running.0.lock().contains_key(key);
         // Who is asked for the cluster starts no writer; `takeover` gives it back.
@@ -68,6 +71,12 @@ pub(crate) fn start(hub: &Hub, pusher: Arc<dyn Pusher>) -> Pushers {
     });
     let on_change = turn.clone();
     hub.clusters.on_change(move |change| on_change(change.key, change.new));
+    let (on_secret, clusters) = (turn.clone(), hub.clusters.clone());
+    hub.proxy.secrets().on_change(move |change| {
+        for cluster in clusters.in_namespace(&change.key.namespace) {
+            on_secret(&Key::of(cluster.as_ref()), Some(&cluster));
+        }
+    });
     let (clusters, sessions) = (hub.clusters.clone(), hub.proxy.sessions().clone());
     hub.tasks.spawn_until_stopped("push sessions", async move {
         let mut changes = sessions.changes();

@@ -9,7 +9,7 @@ use api::clusters::ManagedCluster;
 use apiserver::{ApiServer, Identity};
 use engine::{CancellationToken, Key};
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -63,6 +63,8 @@ async fn stage(options: Options) -> (Api<ManagedCluster>, Hub, CancellationToken
     }
     let namespaces: Api<Namespace> = Api::all(parent.clone());
     namespaces.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": "clusternet-harbor"}})).unwrap()).await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(parent.clone(), "clusternet-harbor");
+    secrets.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": crate::credentials::DEPLOYER_SECRET}})).unwrap()).await.unwrap();
     let clusters: Api<ManagedCluster> = Api::namespaced(parent.clone(), "clusternet-harbor");
     let made = json!({"apiVersion": "clusters.clusternet.io/v1beta1", "kind": "ManagedCluster",
         "metadata": {"name": "harbor", "namespace": "clusternet-harbor"}, "spec": {"clusterId": ID, "syncMode": "Pull"}});
