@@ -241,9 +241,26 @@ fn findings(description: &Description) -> BTreeMap<String, Option<String>> {
 
 fn unhealthy(description: &Description) -> Option<String> {
     let name = description.metadata.name.clone().unwrap_or_default();
-    let status = description.status.as_ref()?;
-    if status.phase != Some(DescriptionPhase::Success) {
-        return Some(format!("Description {name} is {}", status.phase.map_or("not deployed yet".to_owned(), |phase| format!("{phase:?}"))));
+    let phase = description.status.as_ref().and_then(|status| status.phase);
+    if phase != Some(DescriptionPhase::Success) {
+        return Some(format!("Description {name} is {}", phase.map_or("not deployed yet".to_owned(), |phase| format!("{phase:?}"))));
     }
     findings(description).into_iter().find_map(|(object, fault)| fault.map(|fault| format!("{object}: {fault}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use api::apps::DescriptionStatus;
+
+    use super::*;
+
+    #[test]
+    fn what_was_not_deployed_is_not_healthy() {
+        let mut description = Description::new("web-generic", Default::default());
+        assert_eq!(unhealthy(&description).as_deref(), Some("Description web-generic is not deployed yet"));
+        description.status = Some(DescriptionStatus { phase: Some(DescriptionPhase::Failure), ..DescriptionStatus::default() });
+        assert_eq!(unhealthy(&description).as_deref(), Some("Description web-generic is Failure"));
+        description.status = Some(DescriptionStatus { phase: Some(DescriptionPhase::Success), ..DescriptionStatus::default() });
+        assert_eq!(unhealthy(&description), None);
+    }
 }
