@@ -31,10 +31,14 @@ pub(crate) struct Pushers(Arc<Mutex<BTreeMap<Key, (CancellationToken, Cancellati
 impl Pushers {
     /// Stops a cluster's pusher, if one runs; completes when it writes no more.
     pub(crate) async fn stop(&self, key: &Key) {
-        let running = self.0.lock().remove(key);
-        if let Some((stop, ended)) = running {
-            stop.cancel();
-            ended.cancelled().await;
+        let Some((stop, ended)) = self.0.lock().get(key).cloned() else { return };
+        stop.cancel();
+        ended.cancelled().await;
+        // Only now: whoever asks meanwhile waits for the same end, and no second writer starts beside one that is ending. A cluster that
+        // is wanted again by then is taken up at its agent's next report.
+        let mut running = self.0.lock();
+        if running.get(key).is_some_and(|(_, ended)| ended.is_cancelled()) {
+            running.remove(key);
             tracing::info!(cluster = %key, "the hub no longer applies in this cluster");
         }
     }

@@ -25,7 +25,7 @@ const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 
 /// No objects: tokens are reviewed by the parent.
-struct Nothing;
+pub(super) struct Nothing;
 
 impl Objects for Nothing {
     fn get(&self, _: &str, _: &str, _: &str, _: &str) -> Option<Arc<Value>> {

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use apiserver::auth::Identity;
 use apiserver::auth::authenticate::{Authenticator, Options as Credentials, front_proxy_headers};
-use apiserver::auth::Objects;
 use apiserver::body::{Body, full};
 use cluster::Target;
 use engine::{Cache, CancellationToken, Tasks};
@@ -30,11 +29,12 @@ use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::certificate::{self, Authority, LEAF_NAME, Leaf};
+use super::front::Nothing;
 use super::{Certificates, Error, Options};
 use crate::proxy::{hop_by_hop, join};
 use crate::reply::failure;
@@ -70,18 +70,6 @@ struct Sighting {
     renewed: Option<String>,
     /// By our own clock: another machine's is never trusted.
     at: Instant,
-}
-
-struct Nothing;
-
-impl Objects for Nothing {
-    fn get(&self, _: &str, _: &str, _: &str, _: &str) -> Option<Arc<Value>> {
-        None
-    }
-
-    fn list(&self, _: &str, _: &str, _: Option<&str>) -> Vec<Arc<Value>> {
-        Vec::new()
-    }
 }
 
 impl Peers {
