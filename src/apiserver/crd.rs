@@ -63,6 +63,8 @@ pub struct Custom {
     pub crd: Arc<Value>,
     /// Revision of the definition when the schema has defaults: older objects get them when they are read. Else 0.
     pub defaults_since: u64,
+    /// Hash of what OpenAPI says of the resource, made when first needed.
+    pub(crate) digest: OnceLock<String>,
 }
 
 /// Versions of Kubernetes in order of preference: GA before beta before alpha, high numbers first, odd names last.
@@ -281,8 +283,8 @@ pub(crate) fn changed(core: &Arc<Core>) {
         }
         *generation += 1;
         let routes = if custom.is_empty() { crate::resource::native_routes() } else { Arc::new(Routes::new(&custom, *generation)) };
+        core.openapi.keep(&routes);
         core.routes.store(routes);
-        core.openapi.forget();
         definitions
     };
     for crd in definitions {
@@ -386,6 +388,7 @@ fn resource(crd: &Arc<Value>, version: &Value, names: &Value, group: &str, stora
         schema: object::at(version, &["schema", "openAPIV3Schema"]).cloned(),
         crd: crd.clone(),
         defaults_since: if has_defaults(object::at(version, &["schema", "openAPIV3Schema"])) { object::revision_of(crd).parse().unwrap_or(0) } else { 0 },
+        digest: OnceLock::new(),
     };
     let plural = object::text(names, &["plural"]);
     let list_kind = match object::text(names, &["listKind"]) {

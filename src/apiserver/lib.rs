@@ -39,6 +39,7 @@ mod outbound;
 pub mod patch;
 pub mod path;
 mod paths;
+mod pieces;
 mod pod_printer;
 mod policies;
 mod printers;

@@ -1,41 +1,154 @@
-//! OpenAPI documents: made when first asked for, kept compressed; those of built-in kinds once for all servers of a process.
+//! OpenAPI documents, kept as compressed pieces: one for the built-in kinds of a process, one for each custom group version.
+//! A changed definition makes only its own pieces again; documents are put together from pieces when they are asked for.
 
-use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use parking_lot::Mutex;
-use schema::openapi::{self, CustomKind};
+use schema::openapi::{self, CustomKind, Parts};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::accept::Encoding;
 use crate::body::{self, Body};
 use crate::core::{Core, page_not_found};
+use crate::pieces::{self, Piece};
 use crate::query::Query;
 use crate::resource::{Resource, Routes, api_version};
 use crate::respond;
 use crate::status::ApiError;
+use crate::swagger;
 
-/// Compressed documents by path and hash.
-type Kept = Mutex<BTreeMap<String, (String, Bytes)>>;
+const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-static NATIVE: Kept = Mutex::new(BTreeMap::new());
+/// Paths and schemas of a part of a document: members of a JSON object without its braces, or protobuf fields.
+#[derive(Debug)]
+struct Pair {
+    paths: Piece,
+    schemas: Piece,
+}
 
-/// Documents of custom kinds that were made so far.
+/// The members of an object.
+fn members(map: &Map<String, Value>) -> Vec<u8> {
+    let mut text = serde_json::to_vec(map).unwrap_or_default();
+    text.pop();
+    if !text.is_empty() {
+        text.remove(0);
+    }
+    text
+}
+
+impl Pair {
+    fn json(parts: &Parts) -> Self {
+        Self { paths: Piece::new(&members(&parts.paths)), schemas: Piece::new(&members(&parts.schemas)) }
+    }
+
+    fn binary(parts: &Parts) -> Self {
+        Self { paths: Piece::new(&swagger::paths(&parts.paths)), schemas: Piece::new(&swagger::definitions(&parts.schemas)) }
+    }
+}
+
+/// What the built-in kinds bring to v2, for all servers of the process.
+#[derive(Debug)]
+struct Native {
+    json: Pair,
+    binary: Pair,
+    /// Names of the schemas.
+    names: BTreeSet<String>,
+}
+
+fn native_v2() -> &'static Native {
+    static ALL: OnceLock<Native> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let parts = openapi::natives().into_v2();
+        Native { json: Pair::json(&parts), binary: Pair::binary(&parts), names: parts.schemas.keys().cloned().collect() }
+    })
+}
+
+/// Documents of built-in group versions, compressed.
+fn native_v3(group: &str, version: &str) -> Option<Bytes> {
+    static MADE: Mutex<BTreeMap<String, Bytes>> = Mutex::new(BTreeMap::new());
+    let place = api_version(group, version);
+    if let Some(bytes) = MADE.lock().get(&place) {
+        return Some(bytes.clone());
+    }
+    let own = Pair::json(&openapi::native(group, version)?);
+    let made = framed(&Frame::new(openapi::frame_v3()), &[&own.paths], &[&own.schemas]);
+    MADE.lock().insert(place, made.clone());
+    Some(made)
+}
+
+/// The built-in schemas that documents of custom kinds refer to, without and with Scale.
+fn referred(scale: bool) -> &'static Piece {
+    static ALL: [OnceLock<Piece>; 2] = [OnceLock::new(), OnceLock::new()];
+    ALL[usize::from(scale)].get_or_init(|| Piece::new(&members(&openapi::referred(scale))))
+}
+
+/// A custom group version.
+#[derive(Debug)]
+struct Part {
+    hash: String,
+    group: String,
+    version: String,
+    resources: Vec<Arc<Resource>>,
+    v3: OnceLock<Pair>,
+    v2: OnceLock<Pair>,
+    binary: OnceLock<Pair>,
+}
+
+impl Part {
+    fn parts(&self) -> Parts {
+        openapi::own(&self.group, &self.version, &custom_kinds(&self.resources))
+    }
+
+    fn v2_parts(&self) -> Parts {
+        let mut parts = self.parts().into_v2();
+        // A name is said once; the built-in kinds have said theirs.
+        parts.schemas.retain(|name, _| !native_v2().names.contains(name));
+        parts
+    }
+
+    fn v3(&self) -> &Pair {
+        self.v3.get_or_init(|| Pair::json(&self.parts()))
+    }
+
+    fn v2(&self) -> &Pair {
+        self.v2.get_or_init(|| Pair::json(&self.v2_parts()))
+    }
+
+    fn binary(&self) -> &Pair {
+        self.binary.get_or_init(|| Pair::binary(&self.v2_parts()))
+    }
+}
+
+/// The parts of custom group versions, as far as they were asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
-    made: Kept,
+    parts: Mutex<BTreeMap<(String, String), Arc<Part>>>,
 }
 
 impl Documents {
-    pub(crate) fn forget(&self) {
-        self.made.lock().clear();
+    /// Lets go what is not served any more.
+    pub(crate) fn keep(&self, routes: &Routes) {
+        self.parts.lock().retain(|(group, version), _| routes.of(group, version).next().is_some());
+    }
+
+    fn part(&self, routes: &Routes, group: &str, version: &str) -> Arc<Part> {
+        let resources: Vec<Arc<Resource>> = routes.of(group, version).filter(|r| r.custom.is_some()).cloned().collect();
+        let hash = digest(resources.iter().map(|r| hash_of_custom(r)));
+        let mut parts = self.parts.lock();
+        let key = (group.to_owned(), version.to_owned());
+        if let Some(known) = parts.get(&key)
+            && known.hash == hash
+        {
+            return known.clone();
+        }
+        let part = Part { hash, group: key.0.clone(), version: key.1.clone(), resources, v3: OnceLock::new(), v2: OnceLock::new(), binary: OnceLock::new() };
+        let part = Arc::new(part);
+        parts.insert(key, part.clone());
+        part
     }
 }
 
@@ -48,29 +161,45 @@ fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> String {
     hex::encode_upper(hash.finalize())
 }
 
+/// Changes whenever what is said of a custom resource does.
+fn hash_of_custom(resource: &Resource) -> &str {
+    let Some(custom) = &resource.custom else { return "" };
+    custom.digest.get_or_init(|| {
+        let schema = custom.schema.as_ref().map(Value::to_string).unwrap_or_default();
+        let flags = [u8::from(resource.namespaced), u8::from(resource.has("status")), u8::from(resource.has("scale"))];
+        digest([resource.plural.as_bytes(), resource.kind.as_bytes(), resource.list_kind.as_bytes(), &flags, schema.as_bytes()])
+    })
+}
+
 /// Changes whenever the document of a group version does, without making the document.
 fn hash_of(core: &Core, routes: &Routes, group: &str, version: &str) -> String {
-    let mut parts: Vec<Vec<u8>> = vec![env!("CARGO_PKG_VERSION").into(), core.options.version.clone().into(), api_version(group, version).into()];
+    let place = api_version(group, version);
+    let mut parts = vec![env!("CARGO_PKG_VERSION"), &core.options.version, &place];
     for resource in routes.of(group, version) {
-        parts.push(resource.plural.clone().into());
-        if let Some(custom) = &resource.custom {
-            parts.push(custom.crd.get("spec").map(Value::to_string).unwrap_or_default().into());
-        }
+        parts.push(&resource.plural);
+        parts.push(hash_of_custom(resource));
     }
     digest(parts)
 }
 
-fn custom_kinds<'a>(resources: &'a [Arc<Resource>]) -> Vec<CustomKind<'a>> {
+fn hash_of_all(core: &Core, routes: &Routes) -> String {
+    let mut parts = vec![env!("CARGO_PKG_VERSION"), &core.options.version];
+    for resource in routes.all.iter().filter(|r| r.custom.is_some()) {
+        parts.extend([resource.group.as_str(), &resource.version, hash_of_custom(resource)]);
+    }
+    digest(parts)
+}
+
+fn custom_kinds(resources: &[Arc<Resource>]) -> Vec<CustomKind<'_>> {
     resources
         .iter()
         .filter_map(|resource| {
-            let custom = resource.custom.as_ref()?;
             Some(CustomKind {
                 plural: &resource.plural,
                 kind: &resource.kind,
                 list_kind: &resource.list_kind,
                 namespaced: resource.namespaced,
-                schema: custom.schema.as_ref(),
+                schema: resource.custom.as_ref()?.schema.as_ref(),
                 status: resource.has("status"),
                 scale: resource.has("scale"),
             })
@@ -78,68 +207,86 @@ fn custom_kinds<'a>(resources: &'a [Arc<Resource>]) -> Vec<CustomKind<'a>> {
         .collect()
 }
 
-fn compress(value: &Value) -> Bytes {
-    let mut out = GzEncoder::new(Vec::new(), Compression::fast());
-    // Writing into memory cannot fail.
-    let _ = serde_json::to_writer(&mut out, value);
-    let _ = out.flush();
-    Bytes::from(out.finish().unwrap_or_default())
-}
-
-fn make_v3(routes: &Routes, group: &str, version: &str) -> Option<Value> {
-    let resources: Vec<Arc<Resource>> = routes.of(group, version).cloned().collect();
-    if resources.iter().any(|r| r.native.is_some()) {
-        return openapi::native(group, version);
-    }
-    (!resources.is_empty()).then(|| openapi::custom(group, version, &custom_kinds(&resources)))
-}
-
-fn make_v2(routes: &Routes) -> Value {
-    let mut owned: Vec<(&str, &str, Vec<Arc<Resource>>)> = Vec::new();
-    for group in &routes.groups {
-        for version in &group.versions {
-            let resources: Vec<Arc<Resource>> = routes.of(&group.name, version).filter(|r| r.custom.is_some()).cloned().collect();
-            if !resources.is_empty() {
-                owned.push((&group.name, version, resources));
-            }
+/// Pieces of an object's members, with commas between those that are not empty.
+fn joined<'a>(pieces: impl IntoIterator<Item = &'a Piece>, comma: &'a Piece) -> Vec<&'a Piece> {
+    let mut out: Vec<&Piece> = Vec::new();
+    for piece in pieces.into_iter().filter(|p| p.plain_len() > 0) {
+        if !out.is_empty() {
+            out.push(comma);
         }
+        out.push(piece);
     }
-    let customs: Vec<(&str, &str, Vec<CustomKind<'_>>)> = owned.iter().map(|(g, v, r)| (*g, *v, custom_kinds(r))).collect();
-    openapi::v2(&customs)
+    out
 }
 
-/// A kept document, or a fresh one.
-async fn document(core: &Arc<Core>, path: &str, hash: &str, native: bool, make: impl FnOnce() -> Option<Value> + Send + 'static) -> Option<Bytes> {
-    let kept = if native { &NATIVE } else { &core.openapi.made };
-    if let Some((known, bytes)) = kept.lock().get(path)
-        && known == hash
-    {
-        return Some(bytes.clone());
-    }
-    // Tens of milliseconds of work: not on a thread that serves requests.
-    let bytes = tokio::task::spawn_blocking(move || make().map(|value| compress(&value))).await.ok()??;
-    kept.lock().insert(path.to_owned(), (hash.to_owned(), bytes.clone()));
-    Some(bytes)
+/// A document around its paths and schemas.
+fn framed(frame: &Frame, paths: &[&Piece], schemas: &[&Piece]) -> Bytes {
+    let mut all = vec![&frame.head];
+    all.extend_from_slice(paths);
+    all.push(&frame.middle);
+    all.extend_from_slice(schemas);
+    all.push(&frame.tail);
+    pieces::gzip(&all)
 }
 
-fn send(headers: &HeaderMap, bytes: Bytes, hash: &str, content_type: &'static str, immutable: bool) -> Response<Body> {
-    let tag = format!("\"{hash}\"");
-    if body::header_text(headers, "if-none-match") == Some(&tag) {
-        let mut response = body::response(StatusCode::NOT_MODIFIED, content_type, body::full(""));
-        if let Ok(value) = HeaderValue::from_str(&tag) {
-            response.headers_mut().insert(header::ETAG, value);
-        }
-        return response;
+/// What stands around paths and schemas.
+#[derive(Debug)]
+struct Frame {
+    head: Piece,
+    middle: Piece,
+    tail: Piece,
+    comma: Piece,
+}
+
+impl Frame {
+    fn new(frame: [String; 3]) -> Self {
+        let [head, middle, tail] = frame.map(|text| Piece::stored(text.as_bytes()));
+        Self { head, middle, tail, comma: Piece::stored(b",") }
     }
+}
+
+fn custom_v3(part: &Part) -> Bytes {
+    let frame = Frame::new(openapi::frame_v3());
+    let scale = part.resources.iter().any(|r| r.has("scale"));
+    let own = part.v3();
+    framed(&frame, &[&own.paths], &joined([referred(scale), &own.schemas], &frame.comma))
+}
+
+/// The parts of all custom group versions.
+fn customs(core: &Core, routes: &Routes) -> Vec<Arc<Part>> {
+    let mut places: Vec<(&str, &str)> = routes.all.iter().filter(|r| r.custom.is_some()).map(|r| (r.group.as_str(), r.version.as_str())).collect();
+    places.sort_unstable();
+    places.dedup();
+    places.into_iter().map(|(group, version)| core.openapi.part(routes, group, version)).collect()
+}
+
+fn v2(parts: &[Arc<Part>]) -> Bytes {
+    let frame = Frame::new(openapi::frame_v2());
+    let native = &native_v2().json;
+    let own: Vec<&Pair> = parts.iter().map(|p| p.v2()).collect();
+    let paths = joined(std::iter::once(&native.paths).chain(own.iter().map(|p| &p.paths)), &frame.comma);
+    let schemas = joined(std::iter::once(&native.schemas).chain(own.iter().map(|p| &p.schemas)), &frame.comma);
+    framed(&frame, &paths, &schemas)
+}
+
+fn v2_binary(parts: &[Arc<Part>]) -> Bytes {
+    let native = &native_v2().binary;
+    let own: Vec<&Pair> = parts.iter().map(|p| p.binary()).collect();
+    let paths: Vec<&Piece> = std::iter::once(&native.paths).chain(own.iter().map(|p| &p.paths)).collect();
+    let schemas: Vec<&Piece> = std::iter::once(&native.schemas).chain(own.iter().map(|p| &p.schemas)).collect();
+    let length = |all: &[&Piece]| all.iter().map(|p| p.plain_len()).sum();
+    let head = Piece::stored(&swagger::head(length(&paths)));
+    let middle = Piece::stored(&swagger::middle(length(&schemas)));
+    let mut all = vec![&head];
+    all.extend(paths);
+    all.push(&middle);
+    all.extend(schemas);
+    pieces::gzip(&all)
+}
+
+fn send(headers: &HeaderMap, bytes: Bytes, tag: Option<HeaderValue>, content_type: &'static str, immutable: bool) -> Response<Body> {
     let gzip = body::header_text(headers, "accept-encoding").is_some_and(|e| e.contains("gzip"));
-    let bytes = if gzip {
-        bytes
-    } else {
-        let mut plain = Vec::new();
-        // We compressed it ourselves.
-        let _ = GzDecoder::new(&bytes[..]).read_to_end(&mut plain);
-        Bytes::from(plain)
-    };
+    let bytes = if gzip { bytes } else { pieces::unzip(&bytes) };
     let mut response = body::response(StatusCode::OK, content_type, body::full(bytes));
     let out = response.headers_mut();
     if gzip {
@@ -149,10 +296,24 @@ fn send(headers: &HeaderMap, bytes: Bytes, hash: &str, content_type: &'static st
     if immutable {
         out.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
     }
-    if let Ok(value) = HeaderValue::from_str(&tag) {
-        out.insert(header::ETAG, value);
-    }
+    out.extend(tag.map(|tag| (header::ETAG, tag)));
     response
+}
+
+/// Sends what `make` makes, unless the client has it already.
+async fn answer(headers: &HeaderMap, hash: &str, content_type: &'static str, immutable: bool, make: impl FnOnce() -> Option<Bytes> + Send + 'static) -> Response<Body> {
+    let text = format!("\"{hash}\"");
+    let tag = HeaderValue::from_str(&text).ok();
+    if body::header_text(headers, "if-none-match").is_some_and(|known| known.split(',').any(|one| one.trim() == text)) {
+        let mut response = body::response(StatusCode::NOT_MODIFIED, content_type, body::full(""));
+        response.headers_mut().extend(tag.map(|tag| (header::ETAG, tag)));
+        return response;
+    }
+    // The first time it is tens of milliseconds of work: not on a thread that serves requests.
+    match tokio::task::spawn_blocking(make).await {
+        Ok(Some(bytes)) => send(headers, bytes, tag, content_type, immutable),
+        _ => page_not_found(),
+    }
 }
 
 pub(crate) async fn serve(core: &Arc<Core>, path: &str, query: &Query, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
@@ -170,23 +331,14 @@ pub(crate) async fn serve(core: &Arc<Core>, path: &str, query: &Query, headers: 
         return Ok(respond::value(StatusCode::OK, &json!({ "paths": paths }), Encoding::Json, false));
     }
     if path == "openapi/v2" {
-        let hash = digest(routes.groups.iter().flat_map(|g| g.versions.iter().map(|v| hash_of(core, &routes, &g.name, v)).collect::<Vec<_>>()));
-        let native = routes.all.iter().all(|r| r.custom.is_none());
+        let hash = hash_of_all(core, &routes);
+        let parts = customs(core, &routes);
         let binary = body::header_text(headers, "accept").is_some_and(|a| a.contains("com.github.proto-openapi.spec.v2"));
-        let bytes = document(core, "v2", &hash, native, move || Some(make_v2(&routes))).await;
-        let Some(bytes) = bytes else { return Ok(page_not_found()) };
-        if binary {
-            let mut plain = Vec::new();
-            let _ = GzDecoder::new(&bytes[..]).read_to_end(&mut plain);
-            let value: Value = serde_json::from_slice(&plain).unwrap_or_default();
-            let encoded = crate::swagger::encode(&value);
-            let mut response = body::response(StatusCode::OK, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", body::full(encoded));
-            if let Ok(value) = HeaderValue::from_str(&format!("\"{hash}\"")) {
-                response.headers_mut().insert(header::ETAG, value);
-            }
-            return Ok(response);
-        }
-        return Ok(send(headers, bytes, &hash, "application/json", false));
+        return Ok(if binary {
+            answer(headers, &digest([&hash, PROTOBUF]), PROTOBUF, false, move || Some(v2_binary(&parts))).await
+        } else {
+            answer(headers, &hash, "application/json", false, move || Some(v2(&parts))).await
+        });
     }
     let Some(place) = path.strip_prefix("openapi/v3/") else { return Ok(page_not_found()) };
     let parts: Vec<&str> = place.split('/').collect();
@@ -207,10 +359,11 @@ pub(crate) async fn serve(core: &Arc<Core>, path: &str, query: &Query, headers: 
         }
         return Ok(response);
     }
-    let native = routes.of(group, version).any(|r| r.native.is_some());
-    let (owned_group, owned_version) = (group.to_owned(), version.to_owned());
-    match document(core, place, &hash, native, move || make_v3(&routes, &owned_group, &owned_version)).await {
-        Some(bytes) => Ok(send(headers, bytes, &hash, "application/json", asked.is_some())),
-        None => Ok(page_not_found()),
+    let immutable = asked.is_some();
+    if routes.of(group, version).any(|r| r.native.is_some()) {
+        let (group, version) = (group.to_owned(), version.to_owned());
+        return Ok(answer(headers, &hash, "application/json", immutable, move || native_v3(&group, &version)).await);
     }
+    let part = core.openapi.part(&routes, group, version);
+    Ok(answer(headers, &hash, "application/json", immutable, move || Some(custom_v3(&part))).await)
 }

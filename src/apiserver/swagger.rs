@@ -1,25 +1,40 @@
 //! The v2 OpenAPI document in protobuf (`openapi.v2.Document` of gnostic), as client-go asks for it.
+//! Written in pieces that follow one another: head, paths, middle, definitions.
 
 use serde_json::{Map, Value};
 
 use crate::wire::Writer;
 
-/// Encodes a swagger document.
-pub(crate) fn encode(document: &Value) -> Vec<u8> {
+/// What stands before the paths, which have this many bytes.
+pub(crate) fn head(paths: usize) -> Vec<u8> {
     let mut out = Writer::default();
-    text(&mut out, 1, document, "swagger");
-    if let Some(info) = document.get("info") {
-        out.message(2, |m| {
-            text(m, 1, info, "title");
-            text(m, 2, info, "version");
-        });
-    }
-    if let Some(paths) = document.get("paths").and_then(Value::as_object) {
-        out.message(8, |m| named(m, 2, paths, path_item));
-    }
-    if let Some(definitions) = document.get("definitions").and_then(Value::as_object) {
-        out.message(9, |m| named(m, 1, definitions, schema));
-    }
+    out.bytes(1, b"2.0");
+    out.message(2, |m| {
+        m.bytes(1, b"Kubernetes");
+        m.bytes(2, b"v1.37.2");
+    });
+    out.open(8, paths);
+    out.finish()
+}
+
+/// What stands between the paths and the definitions, which have this many bytes.
+pub(crate) fn middle(definitions: usize) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.open(9, definitions);
+    out.finish()
+}
+
+/// Some of the paths.
+pub(crate) fn paths(paths: &Map<String, Value>) -> Vec<u8> {
+    let mut out = Writer::default();
+    named(&mut out, 2, paths, path_item);
+    out.finish()
+}
+
+/// Some of the definitions.
+pub(crate) fn definitions(definitions: &Map<String, Value>) -> Vec<u8> {
+    let mut out = Writer::default();
+    named(&mut out, 1, definitions, schema);
     out.finish()
 }
 

@@ -5,3 +5,4 @@ mod basics;
 mod kinds;
 mod webhooks;
 mod mended;
+mod openapi;

@@ -133,9 +133,14 @@ impl Writer {
     }
 
     pub(crate) fn bytes(&mut self, number: u32, bytes: &[u8]) {
-        self.raw(u64::from(number) << 3 | 2);
-        self.raw(bytes.len() as u64);
+        self.open(number, bytes.len());
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The beginning of bytes that follow: their number and length.
+    pub(crate) fn open(&mut self, number: u32, length: usize) {
+        self.raw(u64::from(number) << 3 | 2);
+        self.raw(length as u64);
     }
 
     /// A message within, written by `fill`.

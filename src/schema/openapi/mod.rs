@@ -1,7 +1,7 @@
 //! OpenAPI documents: v3 per group version, and v2 of everything, for built-in and custom kinds.
 //!
 //! They carry what clients read: kinds on operations and schemas, list and map types, merge keys, descriptions, the patch
-//! content types and the query parameters of writes. Documents are made when asked for; the caller keeps the bytes.
+//! content types and the query parameters of writes. They are made in parts, so that the caller can keep the bytes of each.
 
 mod paths;
 mod words;
@@ -221,27 +221,82 @@ fn kinds_by_type() -> BTreeMap<String, Vec<(String, String, String)>> {
     out
 }
 
-fn document(paths: Map<String, Value>, schemas: Map<String, Value>) -> Value {
-    json!({
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "v1.37.2"},
-        "paths": paths,
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": {"BearerToken": {"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"}},
-        },
-    })
+/// Paths and schemas, each by its name.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
+    /// Path items.
+    pub paths: Map<String, Value>,
+    /// Component schemas (v3) or definitions (v2).
+    pub schemas: Map<String, Value>,
 }
 
-/// The v3 document of a built-in group version; `None` when there is none.
-pub fn native(group: &str, version: &str) -> Option<Value> {
+impl Parts {
+    /// What v2 (swagger) says in their place.
+    #[must_use]
+    pub fn into_v2(self) -> Self {
+        let schema = |(name, s): (String, Value)| {
+            // kubectl takes a v2 schema with fields as one without others: a kind that keeps unknown fields shows none.
+            let open = s.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) && s.get("x-kubernetes-group-version-kind").is_some();
+            let s = if open { json!({"type": "object", "x-kubernetes-group-version-kind": s["x-kubernetes-group-version-kind"]}) } else { s };
+            (name, paths::to_v2_schema(s))
+        };
+        Self {
+            paths: self.paths.into_iter().map(|(path, item)| (path, paths::to_v2_path(item))).collect(),
+            schemas: self.schemas.into_iter().map(schema).collect(),
+        }
+    }
+}
+
+/// A version of OpenAPI around paths and schemas: what stands before the first path, between the last path and the first
+/// schema, and after the last schema.
+type Frame = [String; 3];
+
+/// A v3 document without its paths and schemas.
+#[must_use]
+pub fn frame_v3() -> Frame {
+    [
+        r#"{"openapi":"3.0.0","info":{"title":"Kubernetes","version":"v1.37.2"},"paths":{"#.to_owned(),
+        r#"},"components":{"schemas":{"#.to_owned(),
+        r#"},"securitySchemes":{"BearerToken":{"type":"apiKey","description":"Bearer Token authentication","name":"authorization","in":"header"}}}}"#.to_owned(),
+    ]
+}
+
+/// A v2 document without its paths and definitions.
+#[must_use]
+pub fn frame_v2() -> Frame {
+    [
+        r#"{"swagger":"2.0","info":{"title":"Kubernetes","version":"v1.37.2"},"paths":{"#.to_owned(),
+        r#"},"definitions":{"#.to_owned(),
+        r#"},"securityDefinitions":{"BearerToken":{"type":"apiKey","description":"Bearer Token authentication","name":"authorization","in":"header"}},"security":[{"BearerToken":[]}]}"#.to_owned(),
+    ]
+}
+
+fn components(words: Map<String, Value>, kinds: &BTreeMap<String, Vec<(String, String, String)>>) -> Components<'_> {
+    Components { arena: &table().arena, kinds, words, out: Map::new() }
+}
+
+/// The paths and schemas of a built-in group version, for v3; `None` when there is none.
+#[must_use]
+pub fn native(group: &str, version: &str) -> Option<Parts> {
+    let served: Vec<&catalog::Resource> = catalog::resources().iter().filter(|r| r.group == group && r.version == version).collect();
+    (!served.is_empty()).then(|| parts_of(&served, words::schemas(&[(group, version)])))
+}
+
+/// The paths and schemas of all built-in group versions.
+#[must_use]
+pub fn natives() -> Parts {
+    let served: Vec<&catalog::Resource> = catalog::resources().iter().collect();
+    let places: BTreeSet<(&str, &str)> = served.iter().map(|r| (r.group, r.version)).collect();
+    parts_of(&served, words::schemas(&places.into_iter().collect::<Vec<_>>()))
+}
+
+fn parts_of(served: &[&catalog::Resource], words: Map<String, Value>) -> Parts {
     let kinds = kinds_by_type();
-    let mut c = Components { arena: &table().arena, kinds: &kinds, words: words::schemas(group, version), out: Map::new() };
+    let mut c = components(words, &kinds);
     let mut paths = Map::new();
-    let mut found = false;
-    for r in catalog::resources().iter().filter(|r| r.group == group && r.version == version) {
-        found = true;
+    for r in served {
         paths::of_native(r, &mut paths);
+        paths::list_of(r.group, r.version, &mut paths);
         for (g, v, k) in std::iter::once((r.group, r.version, r.kind)).chain(std::iter::once((r.group, r.version, r.list_kind.as_str()))).chain(r.subresources.iter().map(|s| (s.group, s.version, s.kind))) {
             if let Some(id) = table().kinds.get(&(g.to_owned(), v.to_owned(), k.to_owned())) {
                 let name = table().arena.atom(*id).name.to_string();
@@ -249,16 +304,16 @@ pub fn native(group: &str, version: &str) -> Option<Value> {
             }
         }
     }
-    if !found {
-        return None;
-    }
     for m in ["APIResourceList", "DeleteOptions", "Status", "WatchEvent", "Patch"] {
         c.add(&format!("meta.v1.{m}"));
     }
-    let mut out = c.out;
-    out.entry(format!("{META}Patch")).or_insert_with(|| json!({"type": "object", "description": "Patch is provided to give a concrete name and type to the Kubernetes PATCH request body."}));
-    paths::list_of(group, version, &mut paths);
-    Some(document(paths, out))
+    Parts { paths, schemas: with_patch(c.out) }
+}
+
+fn with_patch(mut schemas: Map<String, Value>) -> Map<String, Value> {
+    let words = "Patch is provided to give a concrete name and type to the Kubernetes PATCH request body.";
+    schemas.entry(format!("{META}Patch")).or_insert_with(|| json!({"type": "object", "description": words}));
+    schemas
 }
 
 /// The OpenAPI name of a custom kind: the reversed group, version and kind.
@@ -268,27 +323,32 @@ pub fn custom_name(group: &str, version: &str, kind: &str) -> String {
     format!("{}.{version}.{kind}", parts.join("."))
 }
 
-/// The v3 document of a custom group version.
-pub fn custom(group: &str, version: &str, kinds: &[CustomKind<'_>]) -> Value {
-    let by_type = kinds_by_type();
-    let mut c = Components { arena: &table().arena, kinds: &by_type, words: words::schemas(group, version), out: Map::new() };
+/// The built-in schemas that custom kinds refer to; `scale`: one of them has that subresource.
+#[must_use]
+pub fn referred(scale: bool) -> Map<String, Value> {
+    let kinds = kinds_by_type();
+    let mut c = components(words::schemas(if scale { &[("autoscaling", "v1")] } else { &[] }), &kinds);
     for m in ["meta.v1.APIResourceList", "meta.v1.DeleteOptions", "meta.v1.Status", "meta.v1.ListMeta", "meta.v1.ObjectMeta", "meta.v1.Patch"] {
         c.add(m);
     }
-    if kinds.iter().any(|k| k.scale) {
+    if scale {
         c.add("autoscaling.v1.Scale");
     }
-    let mut out = c.out;
-    out.entry(format!("{META}Patch")).or_insert_with(|| json!({"type": "object"}));
-    let mut paths = Map::new();
+    with_patch(c.out)
+}
+
+/// The paths and schemas of a custom group version, without the [`referred`] ones.
+#[must_use]
+pub fn own(group: &str, version: &str, kinds: &[CustomKind<'_>]) -> Parts {
+    let mut out = Parts::default();
     for k in kinds {
         let name = custom_name(group, version, k.kind);
-        out.insert(name.clone(), object_schema(group, version, k));
-        out.insert(format!("{}List", name), list_schema(group, version, k, &name));
-        paths::of_custom(group, version, k, &name, &mut paths);
+        out.schemas.insert(name.clone(), object_schema(group, version, k));
+        out.schemas.insert(format!("{name}List"), list_schema(group, version, k, &name));
+        paths::of_custom(group, version, k, &name, &mut out.paths);
     }
-    paths::list_of(group, version, &mut paths);
-    document(paths, out)
+    paths::list_of(group, version, &mut out.paths);
+    out
 }
 
 fn gvk(group: &str, version: &str, kind: &str) -> Value {
@@ -326,43 +386,6 @@ fn list_schema(group: &str, version: &str, k: &CustomKind<'_>, item: &str) -> Va
             "metadata": {"description": "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds", "allOf": [reference(&format!("{META}ListMeta"))]},
         },
         "x-kubernetes-group-version-kind": gvk(group, version, k.list_kind),
-    })
-}
-
-/// The v2 document (swagger) of all built-in group versions and the given custom ones.
-pub fn v2(customs: &[(&str, &str, Vec<CustomKind<'_>>)]) -> Value {
-    let mut paths = Map::new();
-    let mut definitions = Map::new();
-    let mut seen = BTreeSet::new();
-    let mut take = |doc: Value| {
-        let schemas = doc.pointer("/components/schemas").and_then(Value::as_object).cloned().unwrap_or_default();
-        for (name, s) in schemas {
-            // kubectl takes a v2 schema with fields as one without others: a kind that keeps unknown fields shows none.
-            let open = s.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) && s.get("x-kubernetes-group-version-kind").is_some();
-            let s = if open { json!({"type": "object", "x-kubernetes-group-version-kind": s["x-kubernetes-group-version-kind"]}) } else { s };
-            definitions.entry(name).or_insert_with(|| paths::to_v2_schema(s));
-        }
-        for (p, item) in doc.get("paths").and_then(Value::as_object).cloned().unwrap_or_default() {
-            paths.insert(p, paths::to_v2_path(item));
-        }
-    };
-    for r in catalog::resources() {
-        if seen.insert((r.group, r.version)) {
-            if let Some(doc) = native(r.group, r.version) {
-                take(doc);
-            }
-        }
-    }
-    for (g, v, kinds) in customs {
-        take(custom(g, v, kinds));
-    }
-    json!({
-        "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": "v1.37.2"},
-        "paths": paths,
-        "definitions": definitions,
-        "securityDefinitions": {"BearerToken": {"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"}},
-        "security": [{"BearerToken": []}],
     })
 }
 

@@ -330,7 +330,7 @@ pub(super) fn to_v2_schema(v: Value) -> Value {
 }
 
 fn to_v2_parameter(p: Value) -> Value {
-    let mut o = p.as_object().cloned().unwrap_or_default();
+    let Value::Object(mut o) = p else { return p };
     if let Some(Value::Object(s)) = o.remove("schema") {
         o.extend(s);
     }
@@ -339,14 +339,16 @@ fn to_v2_parameter(p: Value) -> Value {
 
 /// A v3 path item as v2 writes it.
 pub(super) fn to_v2_path(item: Value) -> Value {
+    let list = |v: Option<Value>| if let Some(Value::Array(list)) = v { list } else { Vec::new() };
     let mut out = Map::new();
-    for (k, v) in item.as_object().cloned().unwrap_or_default() {
+    let Value::Object(item) = item else { return Value::Object(out) };
+    for (k, v) in item {
         if k == "parameters" {
-            out.insert(k, Value::Array(v.as_array().cloned().unwrap_or_default().into_iter().map(to_v2_parameter).collect()));
+            out.insert(k, Value::Array(list(Some(v)).into_iter().map(to_v2_parameter).collect()));
             continue;
         }
-        let mut op = v.as_object().cloned().unwrap_or_default();
-        let mut parameters: Vec<Value> = op.remove("parameters").and_then(|p| p.as_array().cloned()).unwrap_or_default().into_iter().map(to_v2_parameter).collect();
+        let Value::Object(mut op) = v else { continue };
+        let mut parameters: Vec<Value> = list(op.remove("parameters")).into_iter().map(to_v2_parameter).collect();
         if let Some(b) = op.remove("requestBody") {
             let types = b.get("content").and_then(Value::as_object).cloned().unwrap_or_default();
             if let Some(s) = types.values().next().and_then(|c| c.get("schema")).cloned() {

@@ -6,6 +6,7 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions;
 use k8s_openapi::apimachinery::pkg::apis::meta;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration;
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value};
@@ -14,11 +15,18 @@ macro_rules! add {
     ($gen:ident, $($t:ty),* $(,)?) => {{ $( let _ = $gen.subschema_for::<$t>(); )* }};
 }
 
-/// JSON schemas of all types of a group version, by full name. Empty group: core.
-pub(crate) fn schemas(group: &str, version: &str) -> Map<String, Value> {
+/// JSON schemas of all types of the group versions, by full name. Empty group: core.
+pub(crate) fn schemas(places: &[(&str, &str)]) -> Map<String, Value> {
     let mut g = SchemaGenerator::default();
-    add!(g, meta::v1::DeleteOptions, meta::v1::Status, meta::v1::APIResourceList, meta::v1::ListMeta, meta::v1::ObjectMeta, meta::v1::APIGroup, meta::v1::Condition, meta::v1::LabelSelector);
-    match (group, version) {
+    add!(g, meta::v1::DeleteOptions, meta::v1::Status, meta::v1::APIResourceList, meta::v1::ListMeta, meta::v1::ObjectMeta, meta::v1::APIGroup, meta::v1::Condition, meta::v1::LabelSelector, RawExtension);
+    for place in places {
+        of(*place, &mut g);
+    }
+    g.take_definitions(true)
+}
+
+fn of(place: (&str, &str), g: &mut SchemaGenerator) {
+    match place {
         ("", "v1") => add!(
             g,
             core::v1::Binding, core::v1::ComponentStatus, core::v1::ConfigMap, core::v1::Endpoints, core::v1::Event, core::v1::LimitRange, core::v1::Namespace, core::v1::Node, core::v1::PersistentVolume,
@@ -53,5 +61,4 @@ pub(crate) fn schemas(group: &str, version: &str) -> Map<String, Value> {
         ("storagemigration.k8s.io", _) => add!(g, storagemigration::v1::StorageVersionMigration),
         _ => {}
     }
-    g.take_definitions(true)
 }
