@@ -1,4 +1,4 @@
-//! The durable file: SQLite in WAL mode with `synchronous=FULL`, written by one thread that commits what has gathered.
+//! The durable file: SQLite in WAL mode, written by one thread that commits what has gathered and brings the log to the disk.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, ErrorCode, TransactionBehavior, params};
 
 use crate::entry::{Entry, Event, EventKind};
+use crate::journal::Journal;
 use crate::{Inner, Options, Pending, WriteError};
 
 /// `AnaB`, in SQLite's header field for the application.
@@ -48,6 +49,9 @@ pub enum OpenError {
     /// SQLite or the file system said no.
     #[error("open the store file")]
     Sqlite(#[source] rusqlite::Error),
+    /// The file system said no to the log beside the file.
+    #[error("open the store file's log")]
+    Log(#[source] std::io::Error),
     /// The writer's thread could not be started.
     #[error("start the store's writer")]
     Thread(#[source] std::io::Error),
@@ -70,13 +74,21 @@ pub(crate) struct Loaded {
     pub(crate) entries: Vec<Arc<Entry>>,
 }
 
-pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, Loaded), OpenError> {
+/// The open database and its log.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    file: Connection,
+    journal: Journal,
+}
+
+pub(crate) fn open(path: &Path, options: &Options) -> Result<(Disk, Loaded), OpenError> {
     let mut file = Connection::open(path)?;
     file.busy_timeout(Duration::ZERO)?;
     // Exclusive mode keeps the lock from the first access to the end, and needs no shared memory file.
     file.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     file.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-    file.pragma_update(None, "synchronous", "FULL")?;
+    // SQLite brings to the disk what it needs to recover; that each commit reaches it is the journal's part.
+    file.pragma_update(None, "synchronous", "NORMAL")?;
     file.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     file.pragma_update(None, "cache_size", -4096)?;
     if let Some(max) = options.max_file_bytes {
@@ -101,7 +113,9 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, Loaded
     }
     let loaded = load(&transaction)?;
     transaction.commit()?;
-    Ok((file, loaded))
+    let mut journal = Journal::open(path).map_err(OpenError::Log)?;
+    journal.sync().map_err(OpenError::Log)?;
+    Ok((Disk { file, journal }, loaded))
 }
 
 fn load(file: &Connection) -> Result<Loaded, OpenError> {
@@ -145,14 +159,17 @@ impl Drop for Writer {
     }
 }
 
-pub(crate) fn start(inner: Arc<Inner>, file: Connection) -> Result<Writer, OpenError> {
+pub(crate) fn start(inner: Arc<Inner>, disk: Disk) -> Result<Writer, OpenError> {
     let own = inner.clone();
-    let thread =
-        std::thread::Builder::new().name("store".into()).spawn(move || run(&own, &file)).map_err(OpenError::Thread)?;
+    let thread = std::thread::Builder::new().name("store".into()).spawn(move || run(&own, disk)).map_err(OpenError::Thread)?;
     Ok(Writer { inner, thread: Some(thread) })
 }
 
-fn run(inner: &Inner, file: &Connection) {
+fn run(inner: &Inner, Disk { file, mut journal }: Disk) {
+    let file = &file;
+    // After a failed flush nobody knows what the disk holds, and another flush may succeed without having written it: only
+    // a new start, which reads what is there, helps.
+    let mut lost: Option<Fault> = None;
     loop {
         let batch = {
             let mut submit = inner.submit.lock();
@@ -167,7 +184,7 @@ fn run(inner: &Inner, file: &Connection) {
                     inner.wake.wait(&mut submit);
                 } else {
                     inner.wake.wait_for(&mut submit, RETRY);
-                    if submit.queue.is_empty() && !submit.closed && probe(file, submit.revision).is_ok() {
+                    if lost.is_none() && submit.queue.is_empty() && !submit.closed && probe(file, submit.revision).is_ok() {
                         inner.healthy.store(true, Ordering::Relaxed);
                         tracing::info!("the store takes writes again");
                     }
@@ -179,11 +196,27 @@ fn run(inner: &Inner, file: &Connection) {
                 submit.queue.drain(..BATCH).collect()
             }
         };
-        match write(file, &batch) {
-            Ok(()) => settle(inner, batch),
-            Err(error) => fail(inner, file, batch, &error),
+        if let Some(fault) = &lost {
+            fail(inner, file, batch, fault);
+            continue;
+        }
+        if let Err(error) = write(file, &batch) {
+            fail(inner, file, batch, &Fault::Sqlite(error));
+        } else if let Err(error) = journal.sync() {
+            fail(inner, file, batch, lost.insert(Fault::Flush(error)));
+        } else {
+            settle(inner, batch);
         }
     }
+}
+
+/// Why a commit failed.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error("{0}")]
+    Sqlite(rusqlite::Error),
+    #[error("flush the log, a new start is needed: {0}")]
+    Flush(std::io::Error),
 }
 
 fn write(file: &Connection, batch: &[Pending]) -> rusqlite::Result<()> {
@@ -244,7 +277,7 @@ fn settle(inner: &Inner, batch: Vec<Pending>) {
     }
 }
 
-fn fail(inner: &Inner, file: &Connection, batch: Vec<Pending>, error: &rusqlite::Error) {
+fn fail(inner: &Inner, file: &Connection, batch: Vec<Pending>, error: &Fault) {
     if !file.is_autocommit()
         && let Err(error) = file.execute_batch("ROLLBACK")
     {
@@ -262,5 +295,31 @@ fn fail(inner: &Inner, file: &Connection, batch: Vec<Pending>, error: &rusqlite:
     let text: Arc<str> = Arc::from(error.to_string());
     for pending in batch.into_iter().chain(queued) {
         let _ = pending.done.send(Err(WriteError::Disk(text.clone())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::{Expect, Store};
+
+    #[tokio::test]
+    async fn a_disk_that_lost_a_write_gets_no_more() {
+        let path = std::env::temp_dir().join(format!("anabranch-store-lost-{}.db", std::process::id()));
+        let (mut disk, loaded) = open(&path, &Options::durable()).unwrap();
+        disk.journal = Journal::broken();
+        let inner = Arc::new(Inner::new(Options::durable(), true, loaded.revision, loaded.last_id, HashMap::new()));
+        let store = Store { inner: inner.clone(), _writer: Some(Arc::new(start(inner, disk).unwrap())) };
+        for name in ["a", "b"] {
+            let ticket = store.put("v1/configmaps", name, Expect::Absent, &mut |_| Bytes::from_static(b"v")).unwrap();
+            let error = ticket.durable().await.unwrap_err();
+            assert!(matches!(&error, WriteError::Disk(text) if text.starts_with("flush the log")), "{error}");
+            assert!(!store.healthy() && store.get("v1/configmaps", name).is_none());
+        }
+        assert_eq!(store.revision(), loaded.revision);
+        drop(store);
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! Embedded object store: an ordered index of encoded objects in memory, revisions, a watch log, and one durable file.
 //!
 //! Invariants:
-//! - A write is acknowledged only after it is on disk (SQLite, WAL, `synchronous=FULL`); many writers share one commit.
+//! - A write is acknowledged only after it is on disk (SQLite in WAL mode, the log flushed); many writers share one commit.
 //! - Readers and watchers never see a write that is not yet acknowledged as durable. Only [`Store::latest`] does, for the
 //!   read-modify-write cycle: a write built on a pending one fails together with it.
 //! - Revisions only grow, over restarts too. Events are published in the order of their revisions.
@@ -9,6 +9,7 @@
 
 mod disk;
 mod entry;
+mod journal;
 mod log;
 mod watch;
 
@@ -220,13 +221,13 @@ impl Store {
 
     /// Opens or creates the file at `path` and takes it for this process alone. Blocking: reads all objects.
     pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
-        let (file, loaded) = disk::open(path, &options)?;
+        let (disk, loaded) = disk::open(path, &options)?;
         let mut tables: HashMap<Arc<str>, Table> = HashMap::new();
         for entry in loaded.entries {
             tables.entry(entry.table.clone()).or_default().entries.insert(ByKey(entry));
         }
         let inner = Arc::new(Inner::new(options, true, loaded.revision, loaded.last_id, tables));
-        let writer = disk::start(inner.clone(), file)?;
+        let writer = disk::start(inner.clone(), disk)?;
         Ok(Self { inner, _writer: Some(Arc::new(writer)) })
     }
 
@@ -242,7 +243,7 @@ impl Store {
         self.inner.state.read().log.compacted()
     }
 
-    /// False from a failed commit until one succeeds again.
+    /// False from a failed commit until one succeeds again (after a failed flush: until a new start).
     #[must_use]
     pub fn healthy(&self) -> bool {
         self.inner.healthy.load(Ordering::Relaxed)

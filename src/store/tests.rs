@@ -170,6 +170,30 @@ async fn writers_share_commits_and_build_on_pending_writes() {
 }
 
 #[tokio::test]
+async fn the_log_goes_ahead_and_a_copy_made_at_any_time_opens() {
+    let dir = Dir::new("ahead");
+    let store = Store::open(&dir.file(), Options::durable()).unwrap();
+    let log = dir.0.join("store.db-wal");
+    let mut lengths = std::collections::BTreeSet::new();
+    for n in 0..400 {
+        put(&store, &format!("a/{n:03}"), Expect::Absent, &"x".repeat(3000)).await.unwrap();
+        lengths.insert(std::fs::metadata(&log).unwrap().len());
+        if n % 57 == 0 {
+            // What a power failure would leave.
+            let copy = Dir::new(&format!("ahead-{n}"));
+            std::fs::copy(dir.file(), copy.file()).unwrap();
+            std::fs::copy(&log, copy.0.join("store.db-wal")).unwrap();
+            let then = Store::open(&copy.file(), Options::durable()).unwrap();
+            assert_eq!((then.count("v1/configmaps"), then.revision()), (n + 1, store.revision()));
+            put(&then, "a/more", Expect::Absent, "y").await.unwrap();
+            drop(then);
+            assert_eq!(Store::open(&copy.file(), Options::durable()).unwrap().count("v1/configmaps"), n + 2);
+        }
+    }
+    assert!(lengths.len() < 20, "it grew {} times in 400 commits", lengths.len());
+}
+
+#[tokio::test]
 async fn a_full_disk_is_an_error_to_the_writer_and_passes() {
     let dir = Dir::new("full");
     let store = Store::open(&dir.file(), Options { max_file_bytes: Some(256 << 10), ..Options::durable() }).unwrap();
