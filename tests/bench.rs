@@ -92,13 +92,25 @@ where
     F: Fn() -> Fut,
     Fut: Future<Output = Option<T>>,
 {
+    let ask = &ask;
+    until_so(what, || async move { ask().await.ok_or_else(String::new) }).await
+}
+
+/// The same, of something that says what it sees in place of it.
+pub async fn until_so<T, F, Fut>(what: &str, ask: F) -> T
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Result<T, String>>,
+{
     let started = Instant::now();
     loop {
         // An answer that does not come counts as none.
-        if let Ok(Some(answer)) = tokio::time::timeout(Duration::from_secs(20), ask()).await {
-            return answer;
-        }
-        assert!(started.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
+        let seen = match tokio::time::timeout(Duration::from_secs(20), ask()).await {
+            Ok(Ok(answer)) => return answer,
+            Ok(Err(seen)) => seen,
+            Err(_) => "no answer".to_owned(),
+        };
+        assert!(started.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what} {seen}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -292,3 +292,79 @@ struct LegacyResource {
     #[serde(default)]
     namespaced: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A server that has these documents, and answers 503 where there is a null.
+    fn server(documents: &[(&str, Value)]) -> Discovery {
+        let documents: BTreeMap<String, Value> = documents.iter().map(|(path, document)| ((*path).to_owned(), document.clone())).collect();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (code, body) = match documents.get(request.uri().path()) {
+                Some(Value::Null) => (503, json!({"kind": "Status", "status": "Failure", "code": 503, "reason": "ServiceUnavailable", "message": "no"})),
+                Some(document) => (200, document.clone()),
+                None => (404, json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"})),
+            };
+            async move { http::Response::builder().status(code).body(http_body_util::Full::new(bytes::Bytes::from(body.to_string()))) }
+        });
+        Discovery::new(crate::in_process(service))
+    }
+
+    fn aggregated(version: &str, more: &Value) -> Vec<(&'static str, Value)> {
+        let widgets = json!({"resource": "widgets", "scope": "Namespaced", "responseKind": {"group": "example.org", "version": "v1", "kind": "Widget"}, "verbs": ["get"], "singularResource": "widget",
+            "subresources": [{"subresource": "status", "responseKind": {"group": "example.org", "version": "v1", "kind": "Widget"}, "verbs": ["get"]}]});
+        let mut groups = vec![json!({"metadata": {"name": "example.org", "creationTimestamp": null}, "versions": [{"version": "v1", "resources": [widgets], "freshness": "Current"}]})];
+        groups.push(json!({"metadata": {"name": "metrics.example.org"}, "versions": [{"version": "v1", "freshness": "Stale"}]}));
+        groups.extend(more.as_array().cloned().unwrap_or_default());
+        let list = |items: Value| json!({"kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {}, "items": items});
+        vec![("/api", list(json!([]))), ("/apis", list(json!(groups)))]
+    }
+
+    /// What every age of server must yield: its custom kind, no newer built-in kind, and doubt about a group whose server is down.
+    async fn is_understood(discovery: &Discovery) {
+        let widget = discovery.resolve("example.org/v1", "Widget").await.expect("the custom kind");
+        assert_eq!((widget.plural.as_str(), widget.namespaced), ("widgets", true));
+        let absent = discovery.resolve("resource.k8s.io/v1", "ResourceClaim").await;
+        assert!(matches!(absent, Err(Unresolved::NoSuchKind { .. })), "{absent:?}");
+        let doubt = discovery.resolve("metrics.example.org/v1", "Reading").await;
+        assert!(matches!(doubt, Err(Unresolved::GroupDown { .. })), "{doubt:?}");
+    }
+
+    #[tokio::test]
+    async fn servers_of_every_age_are_understood() {
+        // 1.30 and newer; what a still newer one may add is passed over.
+        let newer = json!([{"metadata": {"name": "later.example.org"}, "mood": "new", "versions": [{"version": "v9", "colour": 3, "resources": [
+            {"resource": "nothings"}, {"resource": "flocks", "scope": "Galaxy", "responseKind": {"kind": "Flock", "tone": 1}}]}]}]);
+        let discovery = server(&aggregated("v2", &newer));
+        is_understood(&discovery).await;
+        assert!(!discovery.resolve("later.example.org/v9", "Flock").await.expect("a kind of unknown scope").namespaced);
+        // 1.27 to 1.29.
+        is_understood(&server(&aggregated("v2beta1", &json!([])))).await;
+        // Older, and servers behind a proxy that drops the header.
+        let group = |name: &str| json!({"name": name, "versions": [{"groupVersion": format!("{name}/v1"), "version": "v1"}], "preferredVersion": {"groupVersion": format!("{name}/v1"), "version": "v1"}});
+        is_understood(&server(&[
+            ("/api", json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})),
+            ("/api/v1", json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": []})),
+            ("/apis", json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group("example.org"), group("metrics.example.org")]})),
+            ("/apis/example.org/v1", json!({"kind": "APIResourceList", "groupVersion": "example.org/v1", "resources": [
+                {"name": "widgets", "singularName": "", "namespaced": true, "kind": "Widget", "verbs": ["get"]}, {"name": "widgets/status", "namespaced": true, "kind": "Widget", "verbs": ["get"]}]})),
+            ("/apis/metrics.example.org/v1", Value::Null),
+        ]))
+        .await;
+    }
+
+    #[test]
+    fn objects_of_other_versions_are_read() {
+        let newer = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "later": {"x": 1}}, "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "c", "aura": "blue"}], "tides": []}}, "pace": "slow"}});
+        let read: k8s_openapi::api::apps::v1::Deployment = serde_json::from_value(newer).expect("unknown fields are passed over");
+        assert_eq!(read.metadata.name.as_deref(), Some("a"));
+        let cluster = json!({"apiVersion": "clusters.clusternet.io/v1beta1", "kind": "ManagedCluster", "metadata": {"name": "a"}, "spec": {"clusterId": "x", "syncMode": "Pull", "later": true}, "status": {"later": [1]}});
+        let read: api::clusters::ManagedCluster = serde_json::from_value(cluster).expect("unknown fields are passed over");
+        assert_eq!(read.spec.cluster_id, "x");
+    }
+}

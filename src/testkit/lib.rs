@@ -2,3 +2,4 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr, reason = "a bench fails loudly")]
 
 pub mod replay;
+pub mod serve;

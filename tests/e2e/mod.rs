@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 use crate::bench::{Process, apply_all, documents, free_port};
 use crate::kube::{self, ControlPlane};
-use parent::Parent;
+pub use parent::Parent;
 
 /// One walk at a time: each starts several servers.
 pub static ONE: Mutex<()> = Mutex::const_new(());

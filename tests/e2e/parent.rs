@@ -101,6 +101,14 @@ impl Parent {
         }
     }
 
+    /// Its administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> String {
+        match self {
+            Parent::Embedded { server, .. } => server.kubeconfig("parent").unwrap(),
+            Parent::Real(real) => std::fs::read_to_string(&real.plane.kubeconfig).unwrap(),
+        }
+    }
+
     /// Its bootstrap token.
     pub fn token(&self) -> &str {
         match self {

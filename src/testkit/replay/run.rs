@@ -29,7 +29,7 @@ const KINDS: [(&str, &str, &str); 9] = [
 /// What a scheduler case writes down.
 const SCHEDULER_FILES: [&str; 3] = ["subscription-status", "localizations", "feedinventories"];
 /// The longest that a step may take to get quiet.
-const MOST: Duration = Duration::from_secs(60);
+const MOST: Duration = Duration::from_secs(180);
 /// How many times longer is waited while something is under way.
 const PATIENCE: u32 = 6;
 /// How often is looked whether something was written.
@@ -129,15 +129,17 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether something has begun that usually ends: an object that is leaving, a Description that nobody has told about yet. It may stay so.
+    /// Whether something has begun that usually ends: an object that is leaving, a Description that nobody has told about yet or that will
+    /// be tried again, a status of the child that its Description does not show yet. It may stay so.
     fn under_way(&self, state: &State) -> bool {
         let leaves = |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some();
         let waits = |object: &Value| {
             let phase = object.pointer("/status/phase").and_then(Value::as_str);
-            object["kind"] == "Description" && matches!(phase, None | Some("Installing" | "Upgrading" | "Uninstalling"))
+            object["kind"] == "Description" && matches!(phase, None | Some("Installing" | "Upgrading" | "Uninstalling" | "Failure"))
         };
+        let late = |object: &Value| object["kind"] == "Description" && is_late(object, state);
         let mut objects = state.values().flat_map(BTreeMap::values).flatten();
-        objects.any(|object| leaves(object) || !self.case.scheduler && waits(object))
+        objects.any(|object| leaves(object) || !self.case.scheduler && (waits(object) || late(object)))
     }
 
     fn fingerprint(&self, state: &State) -> Vec<(String, String)> {
@@ -416,6 +418,20 @@ impl<'a> Run<'a> {
         self.responses.push(entry);
         Ok(())
     }
+}
+
+/// Whether a Description shows another status of an object than the child itself.
+fn is_late(description: &Value, state: &State) -> bool {
+    let namespace = description.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+    let Some(child) = namespace.strip_prefix("clusternet-").and_then(|name| state.get(name)) else { return false };
+    let told = description.pointer("/status/manifestStatuses").and_then(Value::as_array);
+    told.into_iter().flatten().any(|entry| {
+        let text = |field: &str| entry[field].as_str().unwrap_or_default();
+        let objects = child.get(&format!("{}/{}", text("apiVersion"), text("kind")));
+        let own = |object: &&Value| object["metadata"]["name"] == entry["name"] && object["metadata"]["namespace"].as_str().unwrap_or_default() == text("namespace");
+        let live = objects.into_iter().flatten().find(own);
+        live.is_some_and(|object| object.get("status") != entry.get("observedStatus"))
+    })
 }
 
 fn uid(object: &Value) -> String {
