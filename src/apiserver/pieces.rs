@@ -15,6 +15,8 @@ pub(crate) struct Piece {
 
 /// A full flush ends the bytes on a boundary and forgets what came before.
 const CUT: FlushCompress = FlushCompress::Full;
+/// What a flush ends with: an empty block that is stored as it is.
+const END: [u8; 4] = [0, 0, 0xff, 0xff];
 /// Magic number, deflate, no flags, no time, no extra flags, unknown system.
 const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 /// An empty last block.
@@ -40,8 +42,8 @@ impl Piece {
             let status = deflate.compress_vec(rest, &mut packed, CUT);
             let taken = usize::try_from(deflate.total_in() - before).unwrap_or(rest.len());
             rest = &rest[taken.min(rest.len())..];
-            // Room left over says that the flush came to its end.
-            if !matches!(status, Ok(Status::Ok)) || (rest.is_empty() && packed.len() < packed.capacity()) {
+            // A call may come back with room left and the flush not done: what it ends with says so.
+            if !matches!(status, Ok(Status::Ok)) || (rest.is_empty() && packed.len() < packed.capacity() && packed.ends_with(&END)) {
                 break;
             }
         }
@@ -108,6 +110,16 @@ mod tests {
         assert!(back == plain);
         assert_eq!(pieces.iter().map(Piece::plain_len).sum::<usize>(), plain.len());
         assert!(pieces[2].packed.len() < long.len() / 3);
+    }
+
+    #[test]
+    fn every_length_ends_on_a_boundary() {
+        let text: String = (0..60_000u32).map(|i| format!("{{\"p{}\":{}}}", i.wrapping_mul(2_654_435_761) % 5003, i % 7)).collect();
+        for length in (0..400).chain((400..text.len()).step_by(7919)) {
+            let plain = &text.as_bytes()[..length];
+            let (piece, comma) = (Piece::new(plain), Piece::stored(b","));
+            assert!(unzip(&gzip(&[&piece, &comma, &piece])) == [plain, b",", plain].concat(), "{length}");
+        }
     }
 
     #[test]
