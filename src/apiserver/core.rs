@@ -40,6 +40,7 @@ pub struct Core {
     pub(crate) openapi: crate::openapi::Documents,
     pub(crate) flows: crate::flowcontrol::Flows,
     pub(crate) webhooks: crate::webhooks::Webhooks,
+    pub(crate) conversions: crate::conversion::Conversions,
     locks: Vec<Mutex<()>>,
     hasher: RandomState,
     this: std::sync::Weak<Core>,
@@ -80,6 +81,7 @@ impl Core {
             openapi: crate::openapi::Documents::default(),
             flows: crate::flowcontrol::Flows::default(),
             webhooks: crate::webhooks::Webhooks::default(),
+            conversions: crate::conversion::Conversions::default(),
             locks: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             hasher: RandomState::new(),
             options,
@@ -146,10 +148,17 @@ impl Core {
 
     async fn pass(self: Arc<Self>, who: Identity, info: Info, query: Query, path: &str, request: Request<Body>, flow: &mut Option<Arc<crate::flowcontrol::Flow>>) -> Result<Response<Body>, ApiError> {
         let guard = self.guard.read().clone();
+        let mut seats = None;
         let who = match &guard {
             Some(guard) => {
                 let who = guard.act_as(who, request.headers())?;
                 *flow = self.flows.of(&who, &info, path);
+                if let Some(flow) = flow {
+                    match crate::flowcontrol::enter(&self, flow, &who, &info, &query).await {
+                        Ok(permit) => seats = permit,
+                        Err(_) => return Ok(too_many()),
+                    }
+                }
                 guard.check(&who, &info, path)?;
                 who
             }
@@ -207,6 +216,8 @@ impl Core {
         for warning in &call.warnings {
             body::warn(response.headers_mut(), warning);
         }
+        // A watch has begun, everything else is done.
+        drop(seats);
         Ok(response)
     }
 
@@ -241,6 +252,13 @@ fn add_retry(response: &mut Response<Body>, error: &ApiError) {
     if let Some(seconds) = error.retry_after {
         response.headers_mut().insert("retry-after", http::HeaderValue::from(seconds));
     }
+}
+
+/// A refusal for want of seats, as Kubernetes words it.
+fn too_many() -> Response<Body> {
+    let mut response = body::plain(StatusCode::TOO_MANY_REQUESTS, "Too many requests, please try again later.\n");
+    response.headers_mut().insert("retry-after", http::HeaderValue::from(1));
+    response
 }
 
 /// What Go's multiplexer says of an unknown path.

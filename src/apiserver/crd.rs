@@ -63,8 +63,22 @@ pub struct Custom {
     pub crd: Arc<Value>,
     /// Revision of the definition when the schema has defaults: older objects get them when they are read. Else 0.
     pub defaults_since: u64,
+    /// More than one version: objects may be stored in another one than now.
+    pub many: bool,
+    /// The webhook that converts between versions.
+    pub(crate) webhook: Option<crate::conversion::Webhook>,
+    /// What is known of the kind in the version that is stored.
+    pub(crate) stored: OnceLock<Option<crate::kinds::Kind>>,
     /// Hash of what OpenAPI says of the resource, made when first needed.
     pub(crate) digest: OnceLock<String>,
+}
+
+impl Custom {
+    /// What is known of the kind in the version that is stored.
+    pub(crate) fn stored_kind(&self, resource: &Resource) -> Option<&crate::kinds::Kind> {
+        let (_, version) = crate::resource::split_api_version(&resource.storage_version);
+        self.stored.get_or_init(|| crate::kinds::custom(&self.crd, version).into_inner().flatten()).as_ref()
+    }
 }
 
 /// Versions of Kubernetes in order of preference: GA before beta before alpha, high numbers first, odd names last.
@@ -176,7 +190,7 @@ fn established(crd: &Value) -> bool {
     condition(crd, "Established") == "True"
 }
 
-/// Works out accepted names, conditions, stored versions, finalizer.
+/// Works out accepted names and conditions.
 fn settle(core: &Core, crd: &mut Value, others: &[Value]) {
     let now = object::instant(core.now());
     let wanted = object::at(crd, &["spec", "names"]).cloned().unwrap_or_else(|| json!({}));
@@ -206,17 +220,6 @@ fn settle(core: &Core, crd: &mut Value, others: &[Value]) {
                 set_condition(crd, "Established", "False", "NotAccepted", "not all names are accepted", &now);
             }
         }
-    }
-    // The version that is stored now joins those that were ever stored.
-    let storage = versions(crd).into_iter().find(|v| v.get("storage") == Some(&json!(true))).map(|v| object::text(v, &["name"]).to_owned());
-    let stored = object::child(crd, "status").entry("storedVersions").or_insert_with(|| json!([]));
-    if !stored.is_array() {
-        *stored = json!([]);
-    }
-    if let (Value::Array(list), Some(storage)) = (stored, storage)
-        && !list.iter().any(|v| *v == storage.as_str())
-    {
-        list.push(json!(storage));
     }
 }
 
@@ -284,6 +287,7 @@ pub(crate) fn changed(core: &Arc<Core>) {
         *generation += 1;
         let routes = if custom.is_empty() { crate::resource::native_routes() } else { Arc::new(Routes::new(&custom, *generation)) };
         core.openapi.keep(&routes);
+        core.conversions.forget();
         core.routes.store(routes);
         definitions
     };
@@ -388,6 +392,9 @@ fn resource(crd: &Arc<Value>, version: &Value, names: &Value, group: &str, stora
         schema: object::at(version, &["schema", "openAPIV3Schema"]).cloned(),
         crd: crd.clone(),
         defaults_since: if has_defaults(object::at(version, &["schema", "openAPIV3Schema"])) { object::revision_of(crd).parse().unwrap_or(0) } else { 0 },
+        many: versions(crd).len() > 1,
+        webhook: crate::conversion::Webhook::read(crd),
+        stored: OnceLock::new(),
         digest: OnceLock::new(),
     };
     let plural = object::text(names, &["plural"]);

@@ -11,7 +11,7 @@ use crate::body::Body;
 use crate::core::Call;
 use crate::input;
 use crate::object;
-use crate::read::{Selection, read_list};
+use crate::read::{Selection, select};
 use crate::resource::Resource;
 use crate::respond::{self, Doc, answer};
 use crate::status::{self, ApiError};
@@ -130,7 +130,7 @@ fn returns_object(resource: &Resource) -> bool {
 pub(crate) async fn collection(call: &mut Call, bytes: &[u8]) -> Result<Response<Body>, ApiError> {
     let ask = Ask::read(call, bytes)?;
     let selection = Selection::of(call)?;
-    let listed = read_list(call, &selection)?;
+    let (listed, _) = select(call, &selection).await?;
     let mut items = Vec::with_capacity(listed.entries.len());
     let metadata = crate::read::list_metadata(&listed);
     for entry in &listed.entries {
@@ -153,29 +153,33 @@ pub(crate) async fn remove(call: &mut Call, name: &str, ask: &Ask) -> Result<(Do
     let key = call.key(name);
     loop {
         let mut pinned = None;
-        if crate::webhooks::concern(call, Operation::Delete) {
+        let concern = crate::webhooks::concern(call, Operation::Delete);
+        if concern || resource.converts() {
             let entry = core.store.latest(&resource.table, &key).ok_or_else(|| call.not_found(name))?;
-            let old = crate::kinds::to_route(&resource, object::decode(&entry.value));
-            crate::webhooks::validate(call, Operation::Delete, Some(&old), &Value::Null).await?;
+            // An object that cannot be shown cannot be removed either.
+            let old = call.routed_one(object::decode(&entry.value)).await?;
+            if concern {
+                crate::webhooks::validate(call, Operation::Delete, Some(&old), &Value::Null).await?;
+            }
             pinned = Some(entry.revision);
         }
         match attempt(call, name, &key, ask, pinned)? {
             None => {}
-            Some(Step::Dry(value, gone)) => return Ok((Doc::Value(value), gone)),
+            Some(Step::Dry(value, gone)) => return Ok((Doc::Value(call.routed_one(value).await?), gone)),
             Some(Step::Same(entry)) => {
                 if crate::update::settled(&core, &entry).await {
-                    return Ok((call.doc(entry), false));
+                    return Ok((call.doc(entry).await?, false));
                 }
             }
             Some(Step::Marked(ticket, old)) => {
                 let entry = ticket.durable().await.map_err(|e| call.write_error(name, e))?;
                 crate::hooks::written(&core, &resource, Some(&old), &entry);
-                return Ok((call.doc(entry), false));
+                return Ok((call.doc(entry).await?, false));
             }
             Some(Step::Gone(ticket, old)) => {
                 let entry = ticket.durable().await.map_err(|e| call.write_error(name, e))?;
                 crate::hooks::removed(&core, &resource, &old, &entry);
-                return Ok((call.doc(entry), true));
+                return Ok((call.doc(entry).await?, true));
             }
         }
     }

@@ -1,9 +1,12 @@
 //! Priority and fairness: the FlowSchemas and priority levels a server starts with, and which of them a request belongs to.
 //!
 //! The table of flows is rebuilt when one of these objects is written, and read without a lock. Requests are told their flow in
-//! the headers that clients know; concurrency is not limited here (see `serve` for the limits of connections and bodies).
+//! the headers that clients know, and take seats of its priority level (see `fairness`).
 
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -12,8 +15,10 @@ use serde_json::{Value, json};
 
 use crate::auth::{Identity, at, split_service_account, strings, text};
 use crate::core::Core;
+use crate::fairness::{Fairness, Limits, Permit, Queuing, Refusal, Standing};
 use crate::object;
 use crate::path::Info;
+use crate::query::Query;
 
 /// Group of these kinds.
 pub(crate) const GROUP: &str = "flowcontrol.apiserver.k8s.io";
@@ -30,7 +35,16 @@ pub(crate) struct Flow {
     level: HeaderValue,
     precedence: i64,
     name: String,
+    level_name: String,
+    distinguish: Option<Distinguish>,
     rules: Vec<Rule>,
+}
+
+/// How the requests of a FlowSchema are told apart.
+#[derive(Debug, Clone, Copy)]
+enum Distinguish {
+    User,
+    Namespace,
 }
 
 impl Flow {
@@ -38,6 +52,18 @@ impl Flow {
     pub(crate) fn tell(&self, headers: &mut HeaderMap) {
         headers.insert(&SCHEMA_HEADER, self.schema.clone());
         headers.insert(&LEVEL_HEADER, self.level.clone());
+    }
+
+    /// Stands for the flow within its priority level.
+    fn hash(&self, who: &Identity, info: &Info) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.name.hash(&mut hasher);
+        match self.distinguish {
+            Some(Distinguish::User) => who.user.hash(&mut hasher),
+            Some(Distinguish::Namespace) => info.namespace.hash(&mut hasher),
+            None => {}
+        }
+        hasher.finish()
     }
 }
 
@@ -135,31 +161,67 @@ impl Rule {
     }
 }
 
-/// All flows of a server and the seats of its priority levels.
-#[derive(Debug, Default)]
-struct Table {
-    flows: Vec<Arc<Flow>>,
-    seats: Vec<(String, u64)>,
-}
-
 /// The flows of one server; none until the first object is written.
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
-    table: ArcSwapOption<Table>,
+    table: ArcSwapOption<Vec<Arc<Flow>>>,
     building: Mutex<()>,
+    fairness: Fairness,
+    refused: Mutex<BTreeMap<(String, String, Refusal), u64>>,
 }
+
+/// Longest time that a request without a time of its own takes; a quarter of it may be spent waiting for a seat.
+const REQUEST_TIME: Duration = Duration::from_secs(60);
+/// Objects of a list that count as one seat, and most seats of a list.
+const PER_SEAT: usize = 100;
+const WIDEST: usize = 10;
 
 impl Flows {
     /// The flow of a request.
     pub(crate) fn of(&self, who: &Identity, info: &Info, path: &str) -> Option<Arc<Flow>> {
         let table = self.table.load();
-        table.as_ref()?.flows.iter().find(|flow| flow.rules.iter().any(|rule| rule.covers(who, info, path))).cloned()
+        table.as_ref()?.iter().find(|flow| flow.rules.iter().any(|rule| rule.covers(who, info, path))).cloned()
     }
 
-    /// Priority levels with the number of requests each may carry at a time.
-    pub(crate) fn seats(&self) -> Vec<(String, u64)> {
-        self.table.load().as_ref().map(|table| table.seats.clone()).unwrap_or_default()
+    /// The limited priority levels as they stand.
+    pub(crate) fn standing(&self) -> Vec<Standing> {
+        self.fairness.standing()
     }
+
+    /// How many requests were refused, by FlowSchema, priority level and reason.
+    pub(crate) fn refused(&self) -> Vec<((String, String, Refusal), u64)> {
+        self.refused.lock().iter().map(|(key, count)| (key.clone(), *count)).collect()
+    }
+}
+
+/// Requests that stay open by their nature; of these only watches take a seat, while they begin.
+fn stays(info: &Info) -> bool {
+    info.verb == "proxy" || matches!(info.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
+}
+
+/// Seats that a request takes: a long list takes several.
+fn width(core: &Core, info: &Info, query: &Query) -> u64 {
+    if info.verb != "list" || query.get("fieldSelector").is_some_and(|f| f.contains("metadata.name=")) {
+        return 1;
+    }
+    let routes = core.routes.load();
+    let stored = routes.find(&info.group, &info.version, &info.resource).map_or(0, |resource| core.store.count(&resource.table));
+    let limit = query.number("limit").ok().flatten().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+    stored.min(limit.unwrap_or(stored)).div_ceil(PER_SEAT).clamp(1, WIDEST) as u64
+}
+
+/// Takes seats for a request, waiting for them if need be; refused, it is to come again later.
+pub(crate) async fn enter(core: &Core, flow: &Flow, who: &Identity, info: &Info, query: &Query) -> Result<Option<Permit>, Refusal> {
+    if stays(info) {
+        return Ok(None);
+    }
+    let own = query.text("timeout").filter(|_| info.verb != "watch").and_then(crate::protobuf::parse_duration);
+    let within = own.and_then(|nanoseconds| u64::try_from(nanoseconds).ok()).map_or(REQUEST_TIME, Duration::from_nanos) / 4;
+    let entered = core.flows.fairness.enter(&flow.level_name, flow.hash(who, info), width(core, info, query), within).await;
+    if let Err(why) = &entered {
+        *core.flows.refused.lock().entry((flow.name.clone(), flow.level_name.clone(), *why)).or_default() += 1;
+    }
+    entered
 }
 
 /// Reads the objects again. Called when one of them was written.
@@ -174,7 +236,8 @@ pub(crate) fn changed(core: &Core) {
     let levels = read("prioritylevelconfigurations");
     let mut flows: Vec<Arc<Flow>> = read("flowschemas").iter().filter_map(|schema| flow(schema, &levels)).map(Arc::new).collect();
     flows.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
-    core.flows.table.store(Some(Arc::new(Table { flows, seats: seats(&levels) })));
+    core.flows.fairness.set(limits(&levels));
+    core.flows.table.store(Some(Arc::new(flows)));
 }
 
 /// A FlowSchema whose priority level is missing takes no requests.
@@ -187,6 +250,12 @@ fn flow(schema: &Value, levels: &[Value]) -> Option<Flow> {
         level: header(level)?,
         precedence: at(schema, &["spec", "matchingPrecedence"]).and_then(Value::as_i64).unwrap_or(1000),
         name: object::name(schema).to_owned(),
+        level_name: wanted.to_owned(),
+        distinguish: match text(schema, &["spec", "distinguisherMethod", "type"]) {
+            "ByUser" => Some(Distinguish::User),
+            "ByNamespace" => Some(Distinguish::Namespace),
+            _ => None,
+        },
         rules: at(schema, &["spec", "rules"]).and_then(Value::as_array).map(|rules| rules.iter().map(Rule::read).collect()).unwrap_or_default(),
     })
 }
@@ -195,13 +264,23 @@ fn shares(level: &Value) -> f64 {
     ["limited", "exempt"].iter().find_map(|side| at(level, &["spec", side, "nominalConcurrencyShares"])).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-fn seats(levels: &[Value]) -> Vec<(String, u64)> {
+/// What each limited priority level may carry.
+fn limits(levels: &[Value]) -> BTreeMap<String, Limits> {
     let total: f64 = levels.iter().map(shares).sum();
-    let part = |level: &Value| if total > 0.0 { SEATS * shares(level) / total } else { 0.0 };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between zero and all seats")]
-    let mut all: Vec<(String, u64)> = levels.iter().map(|level| (object::name(level).to_owned(), part(level).ceil() as u64)).collect();
-    all.sort();
-    all
+    let number = |level: &Value, path: &[&str]| at(level, path).and_then(Value::as_u64);
+    let one = |level: &Value| {
+        let seats = if total > 0.0 { (SEATS * shares(level) / total).ceil() } else { 0.0 };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between zero and all seats")]
+        let seats = seats as u64;
+        let part = |percent: u64| (seats * percent + 50) / 100;
+        let size = |name: &str, usual: u64| usize::try_from(number(level, &["spec", "limited", "limitResponse", "queuing", name]).unwrap_or(usual)).unwrap_or(usize::MAX).clamp(1, 10_000_000);
+        let queued = text(level, &["spec", "limited", "limitResponse", "type"]) == "Queue";
+        let queues = queued.then(|| Queuing { queues: size("queues", 64), hand: size("handSize", 8), length: size("queueLengthLimit", 50) });
+        let lendable = part(number(level, &["spec", "limited", "lendablePercent"]).unwrap_or(0)).min(seats);
+        Limits { seats, lendable, borrow: number(level, &["spec", "limited", "borrowingLimitPercent"]).map(part), queues }
+    };
+    let limited = levels.iter().filter(|level| text(level, &["spec", "type"]) == "Limited");
+    limited.map(|level| (object::name(level).to_owned(), one(level))).collect()
 }
 
 /// The objects that a server starts with, as plural and object.

@@ -107,7 +107,9 @@ pub(crate) fn creates_on_update(resource: &Resource) -> bool {
 
 /// An object of the store in the version of a route.
 pub(crate) fn to_route(resource: &Resource, object: Value) -> Value {
-    let mut object = if resource.as_stored() { object } else { version(resource, object, &resource.api_version()) };
+    // A definition may have stored another version once.
+    let shown = if resource.custom.is_some() { object::text(&object, &["apiVersion"]) == resource.api_version() } else { resource.as_stored() };
+    let mut object = if shown { object } else { version(resource, object, &resource.api_version()) };
     if let Some(custom) = &resource.custom
         && custom.defaults_since > 0
         && object::revision_of(&object).parse::<u64>().is_ok_and(|at| at <= custom.defaults_since)
@@ -153,13 +155,7 @@ fn apply_error(error: ApplyError) -> ApiError {
             ApiError::apply_conflict(error.to_string(), causes.collect())
         }
         ApplyError::BadRequest(_) => ApiError::bad_request(error.to_string()),
-        ApplyError::Typed(text) => {
-            let mut refused = ApiError::internal(text.clone());
-            refused.message.clone_from(text);
-            refused.reason = "";
-            refused.causes.clear();
-            refused
-        }
+        ApplyError::Typed(text) => ApiError::unworded(text.clone()),
         ApplyError::Managed(source) => ApiError::internal(format!("{error}: {source}")),
         ApplyError::Decode(source) => ApiError::internal(format!("{error}: {source}")),
     }

@@ -150,13 +150,22 @@ impl Metrics {
             objects.add(vec![("resource", crate::status::qualified(group, resource))], u64::try_from(count).unwrap_or(0));
         }
         let mut seats = Family::new("apiserver_flowcontrol_nominal_limit_seats", "Nominal number of execution seats configured for each priority level.", Kind::Gauge);
-        for (level, count) in core.flows.seats() {
-            seats.add(vec![("priority_level", level)], count);
+        let mut taken = Family::new("apiserver_flowcontrol_current_executing_seats", "Seats taken by requests under way, by priority level.", Kind::Gauge);
+        let mut waiting = Family::new("apiserver_flowcontrol_current_inqueue_requests", "Requests that wait for a seat, by priority level.", Kind::Gauge);
+        for level in core.flows.standing() {
+            let labels = || vec![("priority_level", level.name.clone())];
+            seats.add(labels(), level.seats);
+            taken.add(labels(), level.used);
+            waiting.add(labels(), level.waiting);
+        }
+        let mut refused = Family::new("apiserver_flowcontrol_rejected_requests_total", "Requests refused for want of seats.", Kind::Counter);
+        for ((schema, level, why), count) in core.flows.refused() {
+            refused.add(vec![("flow_schema", schema), ("priority_level", level), ("reason", why.reason().to_owned())], count);
         }
         let mut revision = Family::new("anabranch_store_revision", "Newest revision.", Kind::Gauge);
         revision.add(Vec::new(), store.revision());
         let mut commits = Family::new("anabranch_store_commits_total", "Commits to the file.", Kind::Counter);
         commits.add(Vec::new(), store.commits());
-        vec![total, duration, sli, watches, objects, seats, revision, commits]
+        vec![total, duration, sli, watches, objects, seats, taken, waiting, refused, revision, commits]
     }
 }

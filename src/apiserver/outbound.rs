@@ -27,16 +27,28 @@ pub(crate) enum OutboundError {
     Place(String),
     #[error("use the CA bundle: {0}")]
     Trust(String),
-    #[error("dial tcp {address}: {source}")]
-    Connect { address: String, source: std::io::Error },
+    #[error("Post \"{url}\": {why}")]
+    Talk { url: String, why: String },
     #[error("{0}")]
-    Talk(#[from] hyper::Error),
-    #[error("the server answered {0}")]
-    Refused(http::StatusCode),
+    Refused(String),
     #[error("read the answer: {0}")]
     Answer(String),
-    #[error("context deadline exceeded")]
-    Late,
+}
+
+/// What Go's client says of an answer that is no success.
+fn refused(code: http::StatusCode, body: &[u8]) -> OutboundError {
+    let text = String::from_utf8_lossy(&body[..body.len().min(2048)]);
+    OutboundError::Refused(match code.as_u16() {
+        401 => "the server has asked for the client to provide credentials".to_owned(),
+        403 => text.into_owned(),
+        404 => "the server could not find the requested resource".to_owned(),
+        405 => "the server does not allow this method on the requested resource".to_owned(),
+        429 => "the server has received too many requests and has asked us to try again later".to_owned(),
+        503 => "the server is currently unable to handle the request".to_owned(),
+        504 => "the server was unable to return a response in the time allotted, but may still be processing the request".to_owned(),
+        500.. => format!("an error on the server ({text:?}) has prevented the request from succeeding"),
+        _ => format!("the server rejected our request for an unknown reason ({text})"),
+    })
 }
 
 /// Where a request goes.
@@ -114,37 +126,47 @@ pub(crate) async fn post(core: &Core, config: &Value, body: &Value, within: Dura
     let place = place(core, config)?;
     let tls = trust(text(config, &["caBundle"]))?;
     let bytes = crate::respond::to_json(body);
-    tokio::time::timeout(within, exchange(place, tls, bytes, within)).await.map_err(|_| OutboundError::Late)?
+    let joint = if place.path.contains('?') { '&' } else { '?' };
+    let path = format!("{}{joint}timeout={}s", place.path, within.as_secs().max(1));
+    let failed = |why: String| OutboundError::Talk { url: format!("https://{}{path}", place.host), why };
+    let answer = tokio::time::timeout(within, exchange(&place, &path, tls, bytes)).await;
+    let (code, bytes) = answer.map_err(|_| failed("context deadline exceeded".to_owned()))?.map_err(failed)?;
+    if !code.is_success() {
+        return Err(refused(code, &bytes));
+    }
+    serde_json::from_slice(&bytes).map_err(|e| OutboundError::Answer(e.to_string()))
 }
 
-async fn exchange(place: Place, tls: rustls::ClientConfig, body: Bytes, within: Duration) -> Result<Value, OutboundError> {
-    let connect = |source| OutboundError::Connect { address: place.address.clone(), source };
-    let tcp = TcpStream::connect(&place.address).await.map_err(connect)?;
+/// The words of the system for an error, without what Rust adds to them.
+fn words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    text.to_lowercase()
+}
+
+async fn exchange(place: &Place, path: &str, tls: rustls::ClientConfig, body: Bytes) -> Result<(http::StatusCode, Bytes), String> {
+    let tcp = TcpStream::connect(&place.address).await.map_err(|e| format!("dial tcp {}: connect: {}", place.address, words(&e)))?;
     let _ = tcp.set_nodelay(true);
-    let name = ServerName::try_from(place.name.clone()).map_err(|e| OutboundError::Trust(e.to_string()))?;
-    let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, tcp).await.map_err(connect)?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let name = ServerName::try_from(place.name.clone()).map_err(|e| e.to_string())?;
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, tcp).await.map_err(|e| format!("tls: {e}"))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
     let driver = tokio::spawn(connection);
-    let joint = if place.path.contains('?') { '&' } else { '?' };
-    let request = Request::post(format!("{}{joint}timeout={}s", place.path, within.as_secs().max(1)))
+    let request = Request::post(path)
         .header(header::HOST, &place.host)
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, "application/json")
         .header(header::USER_AGENT, "kube-apiserver-admission")
         .body(Full::new(body))
-        .map_err(|e| OutboundError::Place(e.to_string()))?;
+        .map_err(|e| e.to_string())?;
     let response = sender.send_request(request).await;
     let result = read(response).await;
     driver.abort();
     result
 }
 
-async fn read(response: Result<http::Response<hyper::body::Incoming>, hyper::Error>) -> Result<Value, OutboundError> {
-    let response = response?;
-    if !response.status().is_success() {
-        return Err(OutboundError::Refused(response.status()));
-    }
-    let answer = |text: &dyn std::fmt::Display| OutboundError::Answer(text.to_string());
-    let bytes = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|e| answer(&e))?.to_bytes();
-    serde_json::from_slice(&bytes).map_err(|e| answer(&e))
+async fn read(response: Result<http::Response<hyper::body::Incoming>, hyper::Error>) -> Result<(http::StatusCode, Bytes), String> {
+    let response = response.map_err(|e| e.to_string())?;
+    let code = response.status();
+    let bytes = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|e| e.to_string())?.to_bytes();
+    Ok((code, bytes))
 }

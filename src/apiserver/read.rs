@@ -54,9 +54,19 @@ impl Selection {
         Ok(Self { labels, fields, name, namespace })
     }
 
+    /// Whether fields other than the name play no part.
+    pub(crate) fn names_only(&self) -> bool {
+        self.fields.terms.iter().all(|(path, ..)| is_name(path))
+    }
+
     /// Whether everything in the namespace is selected.
     pub(crate) fn is_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty() && self.name.is_none()
+    }
+
+    /// Whether an object of the route has the fields.
+    pub(crate) fn fits(&self, call: &Call, object: &Value) -> bool {
+        self.fields.matches(|path| selected_text(call, object, path))
     }
 
     pub(crate) fn holds(&self, call: &Call, entry: &Entry) -> bool {
@@ -67,15 +77,19 @@ impl Selection {
         if self.name.as_deref().is_some_and(|wanted| wanted != name) || !object::labelled(entry, &self.labels) {
             return false;
         }
-        if self.fields.is_empty() {
+        // The fields of an object that a webhook converts are looked at when it has answered: see `fits`.
+        if self.fields.is_empty() || (call.resource.converts() && !self.names_only()) {
             return true;
         }
-        if self.fields.terms.iter().all(|(path, ..)| matches!(path.as_str(), "metadata.name" | "metadata.namespace")) {
+        if self.names_only() {
             return self.fields.matches(|path| if path == "metadata.name" { name.to_owned() } else { namespace.to_owned() });
         }
-        let value = kinds::to_route(&call.resource, object::decode(&entry.value));
-        self.fields.matches(|path| selected_text(call, &value, path))
+        self.fits(call, &kinds::to_route(&call.resource, object::decode(&entry.value)))
     }
+}
+
+fn is_name(path: &str) -> bool {
+    matches!(path, "metadata.name" | "metadata.namespace")
 }
 
 /// The text a field selector compares; a few fields are known under other names.
@@ -97,7 +111,7 @@ fn selected_text(call: &Call, value: &Value, path: &str) -> String {
     }
 }
 
-pub(crate) fn get(call: &mut Call) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn get(call: &mut Call) -> Result<Response<Body>, ApiError> {
     if call.resource.is("", "componentstatuses") {
         return Ok(answer(call, StatusCode::OK, respond::Doc::Value(crate::paths::component_status(&call.core, &call.info.name).ok_or_else(|| call.not_found(&call.info.name))?)));
     }
@@ -109,7 +123,7 @@ pub(crate) fn get(call: &mut Call) -> Result<Response<Body>, ApiError> {
     }
     let name = &call.info.name;
     let entry = call.core.store.get(&call.resource.table, &call.key(name)).ok_or_else(|| call.not_found(name))?;
-    let doc = call.doc(entry);
+    let doc = call.doc(entry).await?;
     Ok(answer(call, StatusCode::OK, doc))
 }
 
@@ -231,18 +245,34 @@ pub(crate) fn read_list(call: &Call, selection: &Selection) -> Result<Listed, Ap
     }
 }
 
-pub(crate) fn list(call: &mut Call) -> Result<Response<Body>, ApiError> {
+/// What a request selects: entries, and where a webhook had to be asked the objects of the route.
+pub(crate) async fn select(call: &Call, selection: &Selection) -> Result<(Listed, Option<Vec<Value>>), ApiError> {
+    if !call.resource.converts() {
+        return Ok((read_list(call, selection)?, None));
+    }
+    let mut listed = read_list(call, selection)?;
+    let objects = call.routed(listed.entries.iter().map(|e| object::decode(&e.value)).collect()).await?;
+    let pairs = std::mem::take(&mut listed.entries).into_iter().zip(objects);
+    let (entries, objects) = pairs.filter(|(_, object)| selection.fits(call, object)).unzip();
+    listed.entries = entries;
+    Ok((listed, Some(objects)))
+}
+
+pub(crate) async fn list(call: &mut Call) -> Result<Response<Body>, ApiError> {
     if call.query.get("sendInitialEvents").is_some() {
         let message = "Forbidden: sendInitialEvents is forbidden for list".to_owned();
         return Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", vec![crate::rest::fault("FieldValueForbidden", "sendInitialEvents", message)]));
     }
     if call.resource.is("", "componentstatuses") {
         let items = crate::paths::component_statuses(&call.core);
-        return Ok(respond::value_list(call, items));
+        return Ok(respond::value_list(call, json!({}), items));
     }
     let selection = Selection::of(call)?;
-    let listed = read_list(call, &selection)?;
-    Ok(respond::list(call, listed))
+    let (listed, objects) = select(call, &selection).await?;
+    Ok(match objects {
+        Some(objects) => respond::value_list(call, list_metadata(&listed), objects),
+        None => respond::list(call, listed),
+    })
 }
 
 /// `metadata` of a list.

@@ -97,7 +97,14 @@ impl Resource {
     /// Whether an object is shown byte for byte as it is stored.
     #[must_use]
     pub fn shows(&self, entry: &store::Entry) -> bool {
-        self.as_stored() && self.custom.as_ref().is_none_or(|c| entry.revision > c.defaults_since)
+        let own = |c: &Custom| entry.revision > c.defaults_since && (!c.many || crate::object::without_kind(&entry.value, &self.kind, &self.storage_version).is_some());
+        self.as_stored() && self.custom.as_ref().is_none_or(|c| own(c))
+    }
+
+    /// Whether a webhook is asked for objects in another version.
+    #[must_use]
+    pub fn converts(&self) -> bool {
+        self.custom.as_ref().is_some_and(|c| c.webhook.is_some())
     }
 
     /// Whether it is this built-in (or any custom) resource.

@@ -151,9 +151,9 @@ pub(crate) fn list(call: &Call, listed: Listed) -> Response<Body> {
     self::value(StatusCode::OK, &value, call.accept.encoding, call.accept.pretty)
 }
 
-/// A list of values that are not in the store.
-pub(crate) fn value_list(call: &Call, items: Vec<Value>) -> Response<Body> {
-    let value = list_value(call, json!({}), items);
+/// A list of values that are not in the store as they are shown.
+pub(crate) fn value_list(call: &Call, metadata: Value, items: Vec<Value>) -> Response<Body> {
+    let value = list_value(call, metadata, items);
     self::value(StatusCode::OK, &value, call.accept.encoding, call.accept.pretty)
 }
 

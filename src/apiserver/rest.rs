@@ -38,8 +38,8 @@ pub(crate) async fn dispatch(call: &mut Call, parts: Parts, request_body: Body) 
         return crate::subresource::dispatch(call, parts, request_body).await;
     }
     match verb {
-        "get" => crate::read::get(call),
-        "list" => crate::read::list(call),
+        "get" => crate::read::get(call).await,
+        "list" => crate::read::list(call).await,
         "watch" => crate::watch::watch(call),
         "create" => {
             let bytes = body::read(request_body).await?;
@@ -184,11 +184,6 @@ impl Call {
         }
         Ok(())
     }
-
-    /// The document of a written object in the version of the route.
-    pub(crate) fn doc(&self, entry: std::sync::Arc<store::Entry>) -> Doc {
-        if self.resource.shows(&entry) { Doc::Stored(entry) } else { Doc::Value(kinds::to_route(&self.resource, object::decode(&entry.value))) }
-    }
 }
 
 fn at_text<'a>(object: &'a Value, field: &str) -> Option<&'a str> {
@@ -272,12 +267,13 @@ pub(crate) async fn insert_once(call: &mut Call, mut object: Value, applied: boo
     crate::admission::validate(call, Operation::Create, None, &object)?;
     crate::webhooks::validate(call, Operation::Create, None, &object).await?;
     call.warnings.extend(kinds::warnings(&resource, &object));
-    let stored = kinds::to_storage(&resource, object);
-    if dry_run {
+    let shown = dry_run.then(|| object.clone());
+    let stored = call.to_stored(object).await?;
+    if let Some(shown) = shown {
         if core.store.latest(&resource.table, &call.key(&name)).is_some() {
             return Err(ApiError::already_exists(&resource.group, &resource.plural, &name));
         }
-        return Ok(Doc::Value(kinds::to_route(&resource, stored)));
+        return Ok(Doc::Value(shown));
     }
     let ticket = {
         let key = call.key(&name);
@@ -288,7 +284,7 @@ pub(crate) async fn insert_once(call: &mut Call, mut object: Value, applied: boo
     let entry = ticket.durable().await.map_err(|e| call.write_error(&name, e))?;
     held.keep();
     crate::hooks::written(&core, &resource, None, &entry);
-    Ok(call.doc(entry))
+    call.doc(entry).await
 }
 
 /// Removes empty maps and lists that Go's encoder leaves out.

@@ -102,6 +102,12 @@ impl ApiError {
         error
     }
 
+    /// An error that Kubernetes passes on as it is, without a reason.
+    #[must_use]
+    pub fn unworded(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
     /// The request makes no sense.
     #[must_use]
     pub fn bad_request(message: impl Into<String>) -> Self {

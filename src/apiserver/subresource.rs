@@ -26,7 +26,8 @@ pub(crate) async fn dispatch(call: &mut Call, _parts: Parts, request_body: Body)
         ("scale", "get") => {
             let name = call.info.name.clone();
             let entry = call.core.store.get(&call.resource.table, &call.key(&name)).ok_or_else(|| call.not_found(&name))?;
-            let scale = scale_of(call, &object::decode(&entry.value))?;
+            let object = call.routed_one(object::decode(&entry.value)).await?;
+            let scale = scale_of(call, &object)?;
             Ok(answer(call, StatusCode::OK, Doc::Value(scale)))
         }
         ("scale", "update" | "patch") => scale(call, &bytes).await,
@@ -34,7 +35,7 @@ pub(crate) async fn dispatch(call: &mut Call, _parts: Parts, request_body: Body)
         ("eviction", "create") => evict(call, &bytes).await,
         ("finalize", "update") if call.resource.is("", "namespaces") => crate::update::replace(call, &bytes).await,
         ("token", "create") => crate::reviews::token_request(call, &bytes).await,
-        (_, "get") if kind == call.resource.kind => crate::read::get(call),
+        (_, "get") if kind == call.resource.kind => crate::read::get(call).await,
         (_, "update") if kind == call.resource.kind => crate::update::replace(call, &bytes).await,
         (_, "patch") if kind == call.resource.kind => crate::patch::patch(call, &bytes).await,
         // Logs, exec, attach, port-forward, proxy: there is no node behind this server.

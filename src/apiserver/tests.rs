@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod basics;
+mod conversion;
 mod kinds;
 mod webhooks;
 mod mended;

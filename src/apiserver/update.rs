@@ -64,31 +64,34 @@ pub(crate) async fn change(call: &mut Call, name: &str, change: Change<'_>) -> R
     let resource = call.resource.clone();
     let key = call.key(name);
     loop {
-        let step = if crate::webhooks::concern(call, Operation::Update) {
+        let step = if resource.converts() || crate::webhooks::concern(call, Operation::Update) {
             attempt_with_webhooks(call, name, &key, change).await?
         } else {
             let _lock = core.lock(&resource.table, &key);
-            let seen = begin(call, name, &key, change)?;
+            let base = Base::latest(call, name, &key)?;
+            let old = kinds::to_route(&resource, base.stored.clone());
+            let seen = begin(call, name, base, old, change)?;
             let judged = judge(call, name, seen)?;
-            write(call, name, &key, judged)?
+            let form = needed(call, &judged).map(|new| kinds::to_storage(&resource, new.clone()));
+            write(call, name, &key, judged, form)?
         };
         match step {
             None => {}
             Some(Step::Dry(value)) => return Ok(Doc::Value(value)),
             Some(Step::Same(entry)) => {
                 if settled(&core, &entry).await {
-                    return Ok(call.doc(entry));
+                    return call.doc(entry).await;
                 }
             }
             Some(Step::Written(ticket, old)) => {
                 let entry = ticket.durable().await.map_err(|e| call.write_error(name, e))?;
                 crate::hooks::written(&core, &resource, Some(&old), &entry);
-                return Ok(call.doc(entry));
+                return call.doc(entry).await;
             }
             Some(Step::Removed(ticket, old)) => {
                 let entry = ticket.durable().await.map_err(|e| call.write_error(name, e))?;
                 crate::hooks::removed(&core, &resource, &old, &entry);
-                return Ok(call.doc(entry));
+                return call.doc(entry).await;
             }
         }
     }
@@ -112,11 +115,37 @@ pub(crate) async fn settled(core: &crate::core::Core, entry: &Arc<Entry>) -> boo
 
 /// A turn of the cycle in which others are asked: no lock is held, the write states what it saw.
 async fn attempt_with_webhooks(call: &mut Call, name: &str, key: &str, change: Change<'_>) -> Result<Option<Step>, ApiError> {
-    let mut seen = begin(call, name, key, change)?;
+    let base = Base::latest(call, name, key)?;
+    let old = call.routed_one(base.stored.clone()).await?;
+    let mut seen = begin(call, name, base, old, change)?;
     crate::webhooks::mutate(call, Operation::Update, Some(&seen.old), &mut seen.new).await?;
     let judged = judge(call, name, seen)?;
     crate::webhooks::validate(call, Operation::Update, Some(&judged.seen.old), &judged.seen.new).await?;
-    write(call, name, key, judged)
+    let form = match needed(call, &judged) {
+        Some(new) => Some(call.to_stored(new.clone()).await?),
+        None => None,
+    };
+    write(call, name, key, judged, form)
+}
+
+/// An object as it is in the store.
+struct Base {
+    entry: Arc<Entry>,
+    stored: Value,
+}
+
+impl Base {
+    fn latest(call: &Call, name: &str, key: &str) -> Result<Self, ApiError> {
+        let entry = call.core.store.latest(&call.resource.table, key).ok_or_else(|| call.not_found(name))?;
+        Ok(Self { stored: object::decode(&entry.value), entry })
+    }
+}
+
+/// The new form, if it is to be written: it differs from the old one, or that is stored in a version of former times.
+fn needed<'a>(call: &Call, judged: &'a Judged) -> Option<&'a Value> {
+    let Seen { stored, old, new, .. } = &judged.seen;
+    let current = call.resource.custom.is_none() || object::text(stored, &["apiVersion"]) == call.resource.storage_version;
+    (!current || !same(old, new)).then_some(new)
 }
 
 /// An object and what it is to become.
@@ -140,13 +169,11 @@ fn side(call: &Call) -> &str {
 }
 
 /// Reads and changes the object.
-fn begin(call: &mut Call, name: &str, key: &str, change: Change<'_>) -> Result<Seen, ApiError> {
+fn begin(call: &mut Call, name: &str, base: Base, old: Value, change: Change<'_>) -> Result<Seen, ApiError> {
     let core = call.core.clone();
     let resource = call.resource.clone();
     let warned = call.warnings.len();
-    let entry = core.store.latest(&resource.table, key).ok_or_else(|| call.not_found(name))?;
-    let stored = object::decode(&entry.value);
-    let old = kinds::to_route(&resource, stored.clone());
+    let Base { entry, stored } = base;
     let (mut new, fields) = change(call, &old)?;
     preconditions(call, name, &old, &new)?;
     carry(&old, &mut new);
@@ -175,18 +202,15 @@ fn judge(call: &mut Call, name: &str, mut seen: Seen) -> Result<Judged, ApiError
     Ok(Judged { seen, held })
 }
 
-/// Writes; nothing when the object changed under our hands.
-fn write(call: &mut Call, name: &str, key: &str, judged: Judged) -> Result<Option<Step>, ApiError> {
-    let Judged { seen: Seen { entry, stored, old, new, warned }, mut held } = judged;
+/// Writes the new form, as the store has it; nothing when the object changed under our hands.
+fn write(call: &mut Call, name: &str, key: &str, judged: Judged, form: Option<Value>) -> Result<Option<Step>, ApiError> {
+    let Judged { seen: Seen { entry, stored, new, warned, .. }, mut held } = judged;
     let core = call.core.clone();
     let resource = call.resource.clone();
-    if same(&old, &new) {
-        return Ok(Some(Step::Same(entry)));
-    }
+    let Some(mut store_form) = form else { return Ok(Some(Step::Same(entry))) };
     if call.query.dry_run()? {
         return Ok(Some(Step::Dry(new)));
     }
-    let mut store_form = kinds::to_storage(&resource, new);
     let write = if crate::delete::finished(&resource, &store_form) {
         core.drop_object(&resource, &entry, &store_form).map(|t| Step::Removed(t, entry.clone()))
     } else {

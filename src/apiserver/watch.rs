@@ -151,46 +151,61 @@ impl Stream {
             return None;
         }
         let mut out = BytesMut::new();
+        if let Err(error) = self.fill(&mut out).await {
+            // An object that cannot be converted cannot be told: the client lists again, and is told why.
+            self.done = true;
+            out.extend_from_slice(&encode_event(&self.call, "ERROR", error.to_status()));
+        }
+        (!out.is_empty()).then(|| out.freeze())
+    }
+
+    /// Waits until there is something to tell; without it at the end.
+    async fn fill(&mut self, out: &mut BytesMut) -> Result<(), ApiError> {
         loop {
-            if self.initial(&mut out) || self.ready(&mut out) {
-                return Some(out.freeze());
-            }
-            if !out.is_empty() {
-                return Some(out.freeze());
+            if self.initial(out).await? || self.ready(out).await? || !out.is_empty() {
+                return Ok(());
             }
             tokio::select! {
                 event = self.watch.next() => match event {
-                    Some(event) => self.event(&event, &mut out),
+                    Some(event) => self.event(&event, out).await?,
                     // Too slow, or the server ends: the client lists again or resumes.
                     None => {
                         self.done = true;
-                        return None;
+                        return Ok(());
                     }
                 },
                 () = &mut self.bookmark => {
                     self.bookmark.as_mut().reset(Instant::now() + BOOKMARK_EVERY);
                     if self.bookmarks {
-                        self.tell_revision(&mut out);
+                        self.tell_revision(out).await?;
                     }
                 }
                 () = &mut self.deadline => {
                     self.done = true;
                     if self.bookmarks {
-                        self.tell_revision(&mut out);
-                        return Some(out.freeze());
+                        self.tell_revision(out).await?;
                     }
-                    return None;
+                    return Ok(());
                 }
                 () = self.shutdown.cancelled() => {
                     self.done = true;
-                    return None;
+                    return Ok(());
                 }
             }
         }
     }
 
     /// Initial events; true when a piece is full.
-    fn initial(&mut self, out: &mut BytesMut) -> bool {
+    async fn initial(&mut self, out: &mut BytesMut) -> Result<bool, ApiError> {
+        if self.call.resource.converts() && self.initial.len() > 0 {
+            let stored = self.initial.by_ref().map(|entry| object::decode(&entry.value)).collect();
+            for value in self.call.routed(stored).await? {
+                if self.selection.fits(&self.call, &value) {
+                    let shaped = respond::shape(&self.call, value, std::mem::take(&mut self.first));
+                    out.extend_from_slice(&encode_event(&self.call, "ADDED", shaped));
+                }
+            }
+        }
         for entry in self.initial.by_ref() {
             let bytes = if plain(&self.call) && self.call.resource.shows(&entry) {
                 framed("ADDED", &entry.value)
@@ -201,44 +216,57 @@ impl Stream {
             };
             out.extend_from_slice(&bytes);
             if out.len() >= PIECE {
-                return true;
+                return Ok(true);
             }
         }
         if let Some(revision) = self.end_of_initial.take() {
             let bookmark = bookmark(&self.call, revision, true);
             out.extend_from_slice(&bookmark);
         }
-        false
+        Ok(false)
     }
 
     /// Events that are there already; true when a piece is full.
-    fn ready(&mut self, out: &mut BytesMut) -> bool {
+    async fn ready(&mut self, out: &mut BytesMut) -> Result<bool, ApiError> {
         while let Some(event) = self.watch.try_next() {
-            self.event(&event, out);
+            self.event(&event, out).await?;
             if out.len() >= PIECE {
-                return true;
+                return Ok(true);
             }
         }
-        false
+        Ok(false)
     }
 
-    fn event(&mut self, event: &Event, out: &mut BytesMut) {
+    /// Whether an object that a webhook converts has the fields that are selected.
+    async fn fits(&self, entry: &Entry) -> Result<bool, ApiError> {
+        let value = self.call.routed_shared(entry, object::decode(&entry.value)).await?;
+        Ok(self.selection.fits(&self.call, &value))
+    }
+
+    async fn event(&mut self, event: &Event, out: &mut BytesMut) -> Result<(), ApiError> {
         let call = &self.call;
-        let (is, was) = if self.selection.is_all() {
+        let (mut is, mut was) = if self.selection.is_all() {
             (event.kind != EventKind::Deleted, event.previous.is_some())
         } else {
             let was = event.previous.as_ref().is_some_and(|p| self.selection.holds(call, p));
             (event.kind != EventKind::Deleted && self.selection.holds(call, &event.entry), was)
         };
+        if call.resource.converts() && !self.selection.names_only() {
+            is = is && self.fits(&event.entry).await?;
+            was = match &event.previous {
+                Some(previous) if was => self.fits(previous).await?,
+                _ => false,
+            };
+        }
         let kind = match (was, is) {
             (false, true) => "ADDED",
             (true, true) => "MODIFIED",
             (true, false) => "DELETED",
-            (false, false) => return,
+            (false, false) => return Ok(()),
         };
         // An object that stopped matching is told in its old form, with the new revision, as Kubernetes does.
         let left = kind == "DELETED" && event.kind != EventKind::Deleted;
-        if plain(call) && !left {
+        if plain(call) && !left && call.resource.shows(&event.entry) {
             let shared = event.derived(|event| {
                 let own = match event.kind {
                     EventKind::Added => "ADDED",
@@ -251,22 +279,25 @@ impl Stream {
                 Some((own, bytes)) if *own == kind => out.extend_from_slice(bytes),
                 _ => out.extend_from_slice(&framed(kind, &event.entry.value)),
             }
-            return;
+            return Ok(());
         }
-        let mut value = object::decode(if left { event.previous.as_ref().map_or(&event.entry.value, |p| &p.value) } else { &event.entry.value });
+        let entry = if left { event.previous.as_ref().unwrap_or(&event.entry) } else { &event.entry };
+        let mut value = object::decode(&entry.value);
         if left {
             object::metadata(&mut value).insert("resourceVersion".into(), json!(event.revision.to_string()));
         }
-        let value = kinds::to_route(&call.resource, value);
+        let value = call.routed_shared(entry, value).await?;
         let shaped = respond::shape(call, value, std::mem::take(&mut self.first));
         out.extend_from_slice(&encode_event(call, kind, shaped));
+        Ok(())
     }
 
-    fn tell_revision(&mut self, out: &mut BytesMut) {
+    async fn tell_revision(&mut self, out: &mut BytesMut) -> Result<(), ApiError> {
         // First the revision, then what is there: all events up to it are told before it.
         let revision = self.call.core.store.revision();
-        self.ready(out);
+        self.ready(out).await?;
         out.extend_from_slice(&bookmark(&self.call, revision, false));
+        Ok(())
     }
 }
 

@@ -28,7 +28,7 @@ fn verdict(path: &str, review: &Value) -> Value {
 }
 
 /// Serves the hook; gives its port and CA.
-async fn serve() -> (u16, String) {
+pub(super) async fn serve() -> (u16, String) {
     let pki = Pki::ephemeral(&[], jiff::Timestamp::now()).unwrap();
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(pki.server_config().unwrap()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -42,7 +42,11 @@ async fn serve() -> (u16, String) {
                     let path = request.uri().path().to_owned();
                     let bytes = request.into_body().collect().await?.to_bytes();
                     let review: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-                    let answer = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": verdict(&path, &review)});
+                    let answer = if review["kind"] == "ConversionReview" {
+                        super::conversion::answer(&review)
+                    } else {
+                        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": verdict(&path, &review)})
+                    };
                     Ok::<_, hyper::Error>(http::Response::new(Full::new(bytes::Bytes::from(answer.to_string()))))
                 });
                 let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;

@@ -104,16 +104,19 @@ pub(crate) fn prepare_create(r: &Resource, o: &mut Value) {
 }
 
 fn crd_status(o: &mut Value) {
-    let stored: Vec<Value> = o
-        .pointer("/spec/versions")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter(|v| get(v, "storage") == Some(&json!(true)))
-        .filter_map(|v| v.get("name").cloned())
-        .take(1)
-        .collect();
-    put(o, "status", Some(json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored})));
+    put(o, "status", Some(json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": []})));
+    crd_stored(o);
+}
+
+/// The version that is stored now joins those that were ever stored.
+fn crd_stored(o: &mut Value) {
+    let versions = o.pointer("/spec/versions").and_then(Value::as_array);
+    let now = versions.into_iter().flatten().find(|v| get(v, "storage") == Some(&json!(true))).and_then(|v| v.get("name").cloned());
+    if let (Some(now), Some(Value::Array(stored))) = (now, o.pointer_mut("/status/storedVersions"))
+        && !stored.contains(&now)
+    {
+        stored.push(now);
+    }
 }
 
 /// `stringData` is merged into `data` and never stored.
@@ -230,6 +233,9 @@ pub(crate) fn prepare_update(r: &Resource, o: &mut Value, old: &Value, subresour
         None => {
             if has_status(r) {
                 put(o, "status", old.get("status").cloned());
+            }
+            if r.plural == "customresourcedefinitions" {
+                crd_stored(o);
             }
             if r.group.is_empty() && r.plural == "secrets" {
                 write_only(o, "stringData");
