@@ -15,6 +15,7 @@ pub(crate) async fn run(core: &Arc<Core>) {
     let who = Identity::master("system:apiserver");
     crate::crd::changed(core);
     crate::webhooks::changed(core);
+    crate::aggregate::changed(core);
     let mut wanted: Vec<(String, Value)> = Vec::new();
     let put = |wanted: &mut Vec<(String, Value)>, group: &str, version: &str, namespace: &str, plural: &str, object: Value| {
         let name = crate::object::name(&object);
@@ -71,6 +72,26 @@ pub(crate) async fn run(core: &Arc<Core>) {
         crate::flowcontrol::changed(core);
     }
     core.ready.store(true, Ordering::Release);
+}
+
+/// Tells aggregated servers whose certificates to trust: clients', and that of our front proxy.
+pub(crate) async fn front_proxy(core: &Arc<Core>, pki: &crate::auth::Pki) {
+    const KEY: &str = "kube-system/extension-apiserver-authentication";
+    let data = json!({
+        "client-ca-file": pki.ca.pem(), "requestheader-client-ca-file": pki.front_proxy_ca.pem(), "requestheader-allowed-names": "[\"front-proxy-client\"]",
+        "requestheader-username-headers": "[\"X-Remote-User\"]", "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
+        "requestheader-group-headers": "[\"X-Remote-Group\"]", "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+    });
+    let map = core.read_native("/configmaps", KEY);
+    if map.as_ref().is_some_and(|map| map.get("data") == Some(&data)) {
+        return;
+    }
+    let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "extension-apiserver-authentication"}, "data": data});
+    let path = internal::path("", "v1", "kube-system", "configmaps", if map.is_some() { "extension-apiserver-authentication" } else { "" });
+    let method = if map.is_some() { Method::PUT } else { Method::POST };
+    if let Err(error) = internal::request(core, &Identity::master("system:apiserver"), method, &path, "application/json", Some(&wanted)).await {
+        tracing::error!(%error, "tell whose certificates aggregated servers trust");
+    }
 }
 
 async fn create_all(core: &Arc<Core>, who: &Identity, wanted: Vec<(String, Value)>) {

@@ -41,6 +41,7 @@ pub struct Core {
     pub(crate) flows: crate::flowcontrol::Flows,
     pub(crate) webhooks: crate::webhooks::Webhooks,
     pub(crate) conversions: crate::conversion::Conversions,
+    pub(crate) remotes: crate::aggregate::Remotes,
     locks: Vec<Mutex<()>>,
     hasher: RandomState,
     this: std::sync::Weak<Core>,
@@ -82,6 +83,7 @@ impl Core {
             flows: crate::flowcontrol::Flows::default(),
             webhooks: crate::webhooks::Webhooks::default(),
             conversions: crate::conversion::Conversions::default(),
+            remotes: crate::aggregate::Remotes::default(),
             locks: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             hasher: RandomState::new(),
             options,
@@ -174,10 +176,14 @@ impl Core {
         if let Some(mount) = mount {
             return Ok(mount.call(who, info, request).await);
         }
+        let routes = self.routes.load_full();
+        let request = match crate::aggregate::pass_on(&self, &routes, &who, path, request).await {
+            Ok(response) => return Ok(response),
+            Err(own) => own,
+        };
         if info.resource.is_empty() {
             return crate::paths::serve(&self, &who, path, &query, request).await;
         }
-        let routes = self.routes.load_full();
         let Some(resource) = routes.find(&info.group, &info.version, &info.resource).cloned() else {
             let known = routes.groups.iter().any(|g| g.name == info.group && g.versions.contains(&info.version));
             return if known || crate::aggregate::known(&self, &info.group, &info.version) { Err(ApiError::no_route()) } else { Ok(page_not_found()) };

@@ -14,7 +14,9 @@ use crate::status::ApiError;
 
 /// All groups, those of mounts among them.
 fn groups(core: &Core, routes: &Routes) -> (Vec<Group>, Vec<MountedGroup>) {
-    let mounted: Vec<MountedGroup> = core.mounts.read().iter().flat_map(|m| m.groups()).collect();
+    let mut mounted: Vec<MountedGroup> = core.mounts.read().iter().flat_map(|m| m.groups()).collect();
+    let elsewhere = core.remotes.groups().into_iter().filter(|r| !mounted.iter().any(|m| m.group == r.group && m.version == r.version));
+    mounted.extend(elsewhere.filter(|r| routes.of(&r.group, &r.version).next().is_none()).collect::<Vec<_>>());
     let mut groups = routes.groups.clone();
     for extra in &mounted {
         match groups.iter_mut().find(|g| g.name == extra.group) {

@@ -48,6 +48,7 @@ mod printers;
 mod protobuf;
 pub mod query;
 mod read;
+mod remote;
 pub mod resource;
 mod respond;
 mod rest;
@@ -182,6 +183,9 @@ impl ApiServer {
         boot::roles(&self.core).await;
         let guard = Arc::new(guard::Guard::new(self, pki, static_tokens));
         *self.core.guard.write() = Some(guard.clone());
+        if self.core.options.full && let Some(pki) = &guard.pki {
+            boot::front_proxy(&self.core, pki).await;
+        }
         guard
     }
 

@@ -328,6 +328,10 @@ pub(crate) async fn serve(core: &Arc<Core>, path: &str, query: &Query, headers: 
                 paths.insert(place.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{place}?hash={hash}")}));
             }
         }
+        for extra in core.remotes.groups().into_iter().filter(|extra| !extra.stale) {
+            let place = format!("apis/{}/{}", extra.group, extra.version);
+            paths.entry(place.clone()).or_insert_with(|| json!({"serverRelativeURL": format!("/openapi/v3/{place}")}));
+        }
         return Ok(respond::value(StatusCode::OK, &json!({ "paths": paths }), Encoding::Json, false));
     }
     if path == "openapi/v2" {

@@ -79,46 +79,60 @@ fn place(core: &Core, config: &Value) -> Result<Place, OutboundError> {
         "" => "/".to_owned(),
         path => path.to_owned(),
     };
-    Ok(Place { address: address.to_string(), name: host.clone(), host: format!("{host}:{port}"), path })
+    Ok(Place { address, name: host.clone(), host: format!("{host}:{port}"), path })
+}
+
+/// The EndpointSlices of a Service.
+pub(crate) fn slices(core: &Core, namespace: &str, name: &str) -> Vec<Value> {
+    let mut found = Vec::new();
+    core.store.scan("discovery.k8s.io/endpointslices", &format!("{namespace}/"), &mut |entry| {
+        let slice = decode(&entry.value);
+        if text(&slice, &["metadata", "labels", "kubernetes.io/service-name"]) == name {
+            found.push(slice);
+        }
+    });
+    found
+}
+
+/// The first ready address of a slice at the port of this name.
+pub(crate) fn ready(slice: &Value, port_name: &str) -> Option<SocketAddr> {
+    let ports = slice["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let port = ports.iter().find(|p| text(p, &["name"]) == port_name).and_then(|p| p["port"].as_u64()).and_then(|p| u16::try_from(p).ok())?;
+    let endpoint = slice["endpoints"].as_array().into_iter().flatten().find(|e| e["conditions"]["ready"] != Value::Bool(false))?;
+    Some(SocketAddr::new(endpoint["addresses"][0].as_str()?.parse().ok()?, port))
 }
 
 /// An address behind a port of a Service: of its endpoints, since nobody routes the addresses of Services here.
-fn behind(core: &Core, namespace: &str, name: &str, port: u64) -> Result<SocketAddr, OutboundError> {
-    let key = format!("{namespace}/{name}");
-    let Some(service) = core.read_native("/services", &key) else { return Err(OutboundError::Place(format!("service \"{name}\" not found"))) };
+pub(crate) fn behind(core: &Core, namespace: &str, name: &str, port: u64) -> Result<String, OutboundError> {
+    let fault = |text: String| Err(OutboundError::Place(text));
+    let Some(service) = core.read_native("/services", &format!("{namespace}/{name}")) else { return fault(format!("service \"{name}\" not found")) };
+    if text(&service, &["spec", "type"]) == "ExternalName" {
+        return Ok(format!("{}:{port}", text(&service, &["spec", "externalName"])));
+    }
     let ports = at(&service, &["spec", "ports"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let Some(wanted) = ports.iter().find(|p| p["port"].as_u64() == Some(port)) else {
-        return Err(OutboundError::Place(format!("no service port {port} found for service \"{name}\"")));
+        return fault(format!("no service port {port} found for service \"{name}\""));
     };
-    let port_name = text(wanted, &["name"]);
-    let mut found = None;
-    core.store.scan("discovery.k8s.io/endpointslices", &format!("{namespace}/"), &mut |entry| {
-        let slice = decode(&entry.value);
-        if found.is_some() || text(&slice, &["metadata", "labels", "kubernetes.io/service-name"]) != name {
-            return;
-        }
-        let ports = slice["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let port = ports.iter().find(|p| text(p, &["name"]) == port_name).and_then(|p| p["port"].as_u64()).and_then(|p| u16::try_from(p).ok());
-        let ready = slice["endpoints"].as_array().into_iter().flatten().find(|e| e["conditions"]["ready"] != Value::Bool(false));
-        let address = ready.and_then(|e| e["addresses"][0].as_str()).and_then(|a| a.parse().ok());
-        found = address.zip(port).map(|(address, port)| SocketAddr::new(address, port));
-    });
-    found.ok_or_else(|| OutboundError::Place(format!("no endpoints available for service \"{name}\"")))
+    let found = slices(core, namespace, name).iter().find_map(|slice| ready(slice, text(wanted, &["name"])));
+    found.map(|address| address.to_string()).ok_or_else(|| OutboundError::Place(format!("no endpoints available for service \"{name}\"")))
 }
 
-/// TLS that trusts the bundle and nothing else.
-fn trust(bundle: &str) -> Result<rustls::ClientConfig, OutboundError> {
+/// The authorities of a bundle.
+pub(crate) fn roots(bundle: &str) -> Result<rustls::RootCertStore, OutboundError> {
     let fault = |text: &dyn std::fmt::Display| OutboundError::Trust(text.to_string());
     let pem = base64::engine::general_purpose::STANDARD.decode(bundle).map_err(|e| fault(&e))?;
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&pem) {
         roots.add(certificate.map_err(|e| fault(&e))?).map_err(|e| fault(&e))?;
     }
-    if roots.is_empty() {
-        return Err(fault(&"it has no certificate"));
-    }
+    if roots.is_empty() { Err(fault(&"it has no certificate")) } else { Ok(roots) }
+}
+
+/// TLS that trusts the bundle and nothing else.
+fn trust(bundle: &str) -> Result<rustls::ClientConfig, OutboundError> {
     let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider())).with_safe_default_protocol_versions();
-    Ok(config.map_err(|e| fault(&e))?.with_root_certificates(roots).with_no_client_auth())
+    let config = config.map_err(|e| OutboundError::Trust(e.to_string()))?;
+    Ok(config.with_root_certificates(roots(bundle)?).with_no_client_auth())
 }
 
 /// Sends JSON to the server that a `clientConfig` names and reads its answer within the time.
@@ -138,7 +152,7 @@ pub(crate) async fn post(core: &Core, config: &Value, body: &Value, within: Dura
 }
 
 /// The words of the system for an error, without what Rust adds to them.
-fn words(error: &std::io::Error) -> String {
+pub(crate) fn words(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     text.to_lowercase()

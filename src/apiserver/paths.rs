@@ -16,8 +16,8 @@ use crate::respond;
 use crate::status::ApiError;
 
 pub(crate) async fn serve(core: &Arc<Core>, who: &Identity, path: &str, query: &Query, request: Request<Body>) -> Result<Response<Body>, ApiError> {
-    let _ = who;
-    let accept = body::header_text(request.headers(), "accept");
+    let accept = body::header_text(request.headers(), "accept").map(str::to_owned);
+    let accept = accept.as_deref();
     let first = path.trim_start_matches('/').split('/').next().unwrap_or("");
     if !matches!(*request.method(), Method::GET | Method::HEAD | Method::POST) {
         return Err(ApiError::method_not_allowed());
@@ -32,7 +32,10 @@ pub(crate) async fn serve(core: &Arc<Core>, who: &Identity, path: &str, query: &
             _ => Ok(page_not_found()),
         },
         "api" | "apis" => Ok(crate::discovery::serve(core, path, accept)?.unwrap_or_else(page_not_found)),
-        "openapi" => crate::openapi::serve(core, path, query, request.headers()).await,
+        "openapi" => match crate::aggregate::document(core, who, path, request).await {
+            Ok(response) => Ok(response),
+            Err(request) => crate::openapi::serve(core, path, query, request.headers()).await,
+        },
         ".well-known" | "openid" => Ok(crate::reviews::openid(core, path).unwrap_or_else(page_not_found)),
         _ => Ok(page_not_found()),
     }

@@ -1,6 +1,7 @@
 //! The server in process: what a client relies on, from creating to resuming a watch.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod aggregate;
 mod basics;
 mod conversion;
 mod kinds;

@@ -45,6 +45,21 @@ impl Bench {
         self.send(Method::PATCH, path, "application/apply-patch+yaml", &value).await
     }
 
+    /// The events of a watch, until they are enough.
+    pub(crate) async fn watch(&self, path: &str, enough: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        let request = Request::builder().method(Method::GET).uri(path).body(body::full("")).unwrap();
+        let mut body = self.0.request(Identity::master("admin"), request).await.into_body();
+        let mut text = Vec::new();
+        loop {
+            let lines = text.split(|b| *b == b'\n').filter(|line: &&[u8]| !line.is_empty());
+            let told: Vec<Value> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+            if enough(&told) {
+                return told;
+            }
+            text.extend_from_slice(&body.frame().await.unwrap().unwrap().into_data().unwrap());
+        }
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> (u16, Value) {
         self.send(Method::DELETE, path, "", &Value::Null).await
     }

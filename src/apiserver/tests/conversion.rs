@@ -1,11 +1,8 @@
 //! Versions of custom resources: what is stored in one is shown in the other, with a webhook and without.
 
-use http::{Method, Request};
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use super::basics::Bench;
-use crate::{Identity, body};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const V1: &str = "/apis/e.io/v1/namespaces/default/boxes";
@@ -67,16 +64,7 @@ fn one(name: &str, size: &str) -> Value {
 
 /// The next events of a watch.
 async fn events(bench: &Bench, path: &str, many: usize) -> Vec<Value> {
-    let request = Request::builder().method(Method::GET).uri(path).body(body::full("")).unwrap();
-    let mut body = bench.0.request(Identity::master("admin"), request).await.into_body();
-    let mut text = Vec::new();
-    loop {
-        let lines: Vec<Value> = text.split(|b| *b == b'\n').filter(|l: &&[u8]| !l.is_empty()).map(|l| serde_json::from_slice(l).unwrap()).collect();
-        if lines.len() >= many {
-            return lines;
-        }
-        text.extend_from_slice(&body.frame().await.unwrap().unwrap().into_data().unwrap());
-    }
+    bench.watch(path, |told| told.len() >= many).await
 }
 
 #[tokio::test]
