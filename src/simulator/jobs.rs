@@ -1,6 +1,6 @@
 //! Jobs: pods that run to an end, counted once each, until enough succeeded or too many failed; and what is left of old ones.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use apiserver::controllers::kinds::{JOB, POD};
@@ -8,6 +8,7 @@ use apiserver::controllers::{Call, Change, Controller, Delete, Key, Turn, World}
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{json, Value};
 
+use crate::job_policy::{self, enough, meaning, numbers, ranges, Meaning, FAILURES};
 use crate::pods;
 use crate::value::{at, compact, condition, flag, int, list, name, namespace, second, terminating, text, time, uid, Labels};
 
@@ -143,12 +144,18 @@ impl Sync<'_> {
             .filter(|pod| tracked(pod) && self.uncounted.iter().any(|set| set.contains(uid(pod))))
             .cloned()
             .collect();
+        let mut ignored = Vec::new();
         for pod in &self.pods {
             // A pod that was deleted without an end counts as failed when it is gone for good.
             let lost = terminating(pod) && !succeeded(pod) && (failed(pod) || text(pod, &["spec", "nodeName"]).is_empty());
-            if tracked(pod) && (succeeded(pod) || failed(pod) || lost) {
-                self.uncounted[usize::from(!succeeded(pod))].insert(uid(pod).to_owned());
+            if !tracked(pod) || !(succeeded(pod) || failed(pod) || lost) {
+                continue;
             }
+            if !succeeded(pod) && meaning(self.job, pod) == Meaning::Ignored {
+                ignored.push(pod.clone());
+                continue;
+            }
+            self.uncounted[usize::from(!succeeded(pod))].insert(uid(pod).to_owned());
         }
         let wins = self.succeeded + self.uncounted[0].len() as i64;
         let losses = self.failed + self.uncounted[1].len() as i64;
@@ -156,32 +163,23 @@ impl Sync<'_> {
         let suspended = flag(self.job, &["spec", "suspend"]);
         let started = time(self.job, &["status", "startTime"]);
         let completions = int(self.job, &["spec", "completions"]);
-        let limit = int(self.job, &["spec", "backoffLimit"]).unwrap_or(6);
         let deadline = int(self.job, &["spec", "activeDeadlineSeconds"]).map(SignedDuration::from_secs);
         let end = deadline.zip(started).map(|(deadline, started)| started + deadline).filter(|_| !suspended);
         let overdue = end.is_some_and(|end| end <= now);
         if let Some(end) = end.filter(|_| !overdue) {
             self.turn.again_at(end, now);
         }
-        let verdict = if losses > limit {
-            Some(("FailureTarget", "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"))
-        } else if overdue {
-            Some(("FailureTarget", "Failed", "DeadlineExceeded", "Job was active longer than specified deadline"))
-        } else if completions.map_or(wins > 0 && active.is_empty(), |completions| wins >= completions) {
-            Some(("SuccessCriteriaMet", "Complete", "CompletionsReached", "Reached expected number of succeeded pods"))
-        } else {
-            None
-        };
+        let verdict = self.verdict(wins, losses, overdue, active.len());
         let mut start = started;
         let mut completed = None;
         if let Some((interim, last, reason, message)) = verdict {
             for pod in &active {
                 self.turn.call(Call::delete(&POD, pod, Delete::Background));
             }
-            self.set(interim, "True", reason, message);
+            self.set(interim, "True", &reason, &message);
             let pending = self.pods.iter().any(|pod| !pods::ended(pod)) || self.uncounted.iter().any(|set| !set.is_empty());
             if !pending && active.is_empty() {
-                self.set(last, "True", reason, message);
+                self.set(last, "True", &reason, &message);
                 completed = (last == "Complete").then(|| second(now));
             }
         } else if suspended {
@@ -199,9 +197,9 @@ impl Sync<'_> {
             self.fill(&active, wins, losses, completions);
         }
         self.sync_status(&active, start, completed);
-        if !noted.is_empty() {
+        if !noted.is_empty() || !ignored.is_empty() {
             self.turn.then();
-            for pod in &noted {
+            for pod in noted.iter().chain(&ignored) {
                 self.turn.call(let_go(pod));
             }
         }
@@ -213,7 +211,7 @@ impl Sync<'_> {
         let parallelism = int(self.job, &["spec", "parallelism"]).unwrap_or(1);
         let running = active.len() as i64;
         let wanted = match completions {
-            Some(completions) => parallelism.min(completions - wins),
+            Some(completions) => parallelism.min(completions - wins - self.failed_indexes().len() as i64),
             None if wins > 0 => running.min(parallelism),
             None => parallelism,
         };
@@ -229,11 +227,14 @@ impl Sync<'_> {
         if count == 0 {
             return;
         }
-        if losses > 0
+        let per_index = at(self.job, &["spec", "backoffLimitPerIndex"]).is_some();
+        // Failures that do not count slow it down as well.
+        let failures = losses.max(self.pods.iter().filter(|pod| failed(pod)).count() as i64);
+        if failures > 0
+            && !per_index
             && let Some(last) = self.pods.iter().filter(|pod| failed(pod)).filter_map(|pod| end(pod)).max()
         {
-            let factor = 1i32.checked_shl(u32::try_from(losses - 1).unwrap_or(0).min(16)).unwrap_or(i32::MAX);
-            let next = last + FIRST_BACKOFF.checked_mul(factor).unwrap_or(LONGEST_BACKOFF).min(LONGEST_BACKOFF);
+            let next = last + backoff(failures);
             if next > now {
                 self.turn.again_at(next, now);
                 return;
@@ -256,10 +257,25 @@ impl Sync<'_> {
             .filter(|pod| pods::active(pod) || succeeded(pod))
             .filter_map(|pod| index(pod))
             .chain(self.completed_indexes())
+            .chain(self.failed_indexes())
             .collect();
-        let free = (0..completions.unwrap_or(parallelism)).filter(|index| !taken.contains(index)).take(count);
-        for index in free.collect::<Vec<i64>>() {
+        let failures = if per_index { job_policy::failures(self.job, self.failed_pods()) } else { BTreeMap::new() };
+        let mut made = 0;
+        for index in (0..completions.unwrap_or(parallelism)).filter(|index| !taken.contains(index)) {
+            if made == count {
+                break;
+            }
+            let before = failures.get(&index).copied().unwrap_or(0);
+            let last = self.failed_pods().filter(|(of, _)| *of == index).filter_map(|(_, pod)| end(pod)).max();
+            if let Some(next) = last.filter(|_| before > 0).map(|last| last + backoff(before)).filter(|next| *next > now) {
+                self.turn.again_at(next, now);
+                continue;
+            }
+            made += 1;
             let mut pod = pod.clone();
+            if per_index {
+                pod["metadata"]["annotations"][FAILURES] = json!(before.to_string());
+            }
             pod["metadata"]["generateName"] = json!(format!("{}-{index}-", name(self.job)));
             pod["metadata"]["annotations"][INDEX] = json!(index.to_string());
             pod["metadata"]["labels"][INDEX] = json!(index.to_string());
@@ -277,14 +293,60 @@ impl Sync<'_> {
     }
 
     fn completed_indexes(&self) -> BTreeSet<i64> {
-        let mut out = BTreeSet::new();
-        for part in text(self.job, &["status", "completedIndexes"]).split(',').filter(|part| !part.is_empty()) {
-            let (from, to) = part.split_once('-').unwrap_or((part, part));
-            if let (Ok(from), Ok(to)) = (from.parse::<i64>(), to.parse::<i64>()) {
-                out.extend(from..=to);
+        let mut done = numbers(text(self.job, &["status", "completedIndexes"]));
+        done.extend(self.pods.iter().filter(|pod| succeeded(pod)).filter_map(|pod| index(pod)));
+        done
+    }
+
+    /// Failed pods with their indexes.
+    fn failed_pods(&self) -> impl Iterator<Item = (i64, &Value)> {
+        self.pods.iter().filter(|pod| failed(pod)).filter_map(|pod| Some((index(pod)?, &**pod)))
+    }
+
+    /// Indexes that have failed for good.
+    fn failed_indexes(&self) -> BTreeSet<i64> {
+        let mut out = numbers(text(self.job, &["status", "failedIndexes"]));
+        let Some(limit) = int(self.job, &["spec", "backoffLimitPerIndex"]) else { return out };
+        out.extend(job_policy::failures(self.job, self.failed_pods()).into_iter().filter(|(_, failures)| *failures > limit).map(|(index, _)| index));
+        out.extend(self.failed_pods().filter(|(_, pod)| meaning(self.job, pod) == Meaning::FailsIndex).map(|(index, _)| index));
+        out
+    }
+
+    /// How the Job ends, if it does: the condition on the way there, the last one, reason, message.
+    fn verdict(&self, wins: i64, losses: i64, overdue: bool, active: usize) -> Option<(&'static str, &'static str, String, String)> {
+        // What was decided once stays, whatever becomes of the pods that decided it.
+        for (interim, last) in [("FailureTarget", "Failed"), ("SuccessCriteriaMet", "Complete")] {
+            if let Some(before) = condition(&self.conditions, interim).filter(|c| text(c, &["status"]) == "True") {
+                return Some((interim, last, text(before, &["reason"]).to_owned(), text(before, &["message"]).to_owned()));
             }
         }
-        out
+        let failed = |reason: &str, message: String| Some(("FailureTarget", "Failed", reason.to_owned(), message));
+        let fatal = self.pods.iter().filter(|pod| self::failed(pod)).find_map(|pod| match meaning(self.job, pod) {
+            Meaning::FailsJob(message) => Some(message),
+            _ => None,
+        });
+        let completions = int(self.job, &["spec", "completions"]);
+        if let Some(message) = fatal {
+            return failed("PodFailurePolicy", message);
+        }
+        if losses > int(self.job, &["spec", "backoffLimit"]).unwrap_or(6) {
+            return failed("BackoffLimitExceeded", "Job has reached the specified backoff limit".into());
+        }
+        if overdue {
+            return failed("DeadlineExceeded", "Job was active longer than specified deadline".into());
+        }
+        let lost = self.failed_indexes();
+        if int(self.job, &["spec", "maxFailedIndexes"]).is_some_and(|most| lost.len() as i64 > most) {
+            return failed("MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes".into());
+        }
+        if let Some(rule) = enough(self.job, &self.completed_indexes()) {
+            return Some(("SuccessCriteriaMet", "Complete", "SuccessPolicy".into(), format!("Matched rules at index {rule}")));
+        }
+        if !lost.is_empty() && completions.is_some_and(|completions| self.completed_indexes().union(&lost).count() as i64 >= completions) {
+            return failed("FailedIndexes", "Job has failed indexes".into());
+        }
+        let done = completions.map_or(wins > 0 && active == 0, |completions| wins >= completions);
+        done.then(|| ("SuccessCriteriaMet", "Complete", "CompletionsReached".to_owned(), "Reached expected number of succeeded pods".to_owned()))
     }
 
     fn set(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
@@ -315,10 +377,12 @@ impl Sync<'_> {
         status["terminating"] = json!(leaving);
         status["uncountedTerminatedPods"] = compact(vec![("succeeded", uncounted(0)), ("failed", uncounted(1))]);
         if text(self.job, &["spec", "completionMode"]) == "Indexed" {
-            let mut done = self.completed_indexes();
-            done.extend(self.pods.iter().filter(|pod| succeeded(pod)).filter_map(|pod| index(pod)));
+            let done = self.completed_indexes();
             if !done.is_empty() {
                 status["completedIndexes"] = json!(ranges(&done));
+            }
+            if at(self.job, &["spec", "backoffLimitPerIndex"]).is_some() {
+                status["failedIndexes"] = json!(ranges(&self.failed_indexes()));
             }
         }
         if self.job.get("status") != Some(&status) {
@@ -327,32 +391,18 @@ impl Sync<'_> {
     }
 }
 
+/// The pause after so many failures.
+fn backoff(failures: i64) -> SignedDuration {
+    let factor = 1i32.checked_shl(u32::try_from(failures - 1).unwrap_or(0).min(16)).unwrap_or(i32::MAX);
+    FIRST_BACKOFF.checked_mul(factor).unwrap_or(LONGEST_BACKOFF).min(LONGEST_BACKOFF)
+}
+
 fn name_of(variable: &Value) -> &str {
     text(variable, &["name"])
 }
 
 fn index(pod: &Value) -> Option<i64> {
     text(pod, &["metadata", "annotations", INDEX]).parse().ok()
-}
-
-/// `0-2,5`: numbers with their runs joined.
-fn ranges(numbers: &BTreeSet<i64>) -> String {
-    let mut runs: Vec<(i64, i64)> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some((_, end)) if *end + 1 == *number => *end = *number,
-            _ => runs.push((*number, *number)),
-        }
-    }
-    let shown: Vec<String> = runs
-        .into_iter()
-        .map(|(from, to)| match to - from {
-            0 => from.to_string(),
-            1 => format!("{from},{to}"),
-            _ => format!("{from}-{to}"),
-        })
-        .collect();
-    shown.join(",")
 }
 
 impl Controller for FinishedJobs {
@@ -381,17 +431,5 @@ impl Controller for FinishedJobs {
             turn.again_at(end, world.now);
         }
         turn
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ranges;
-
-    #[test]
-    fn runs_of_numbers() {
-        for (numbers, text) in [(vec![], ""), (vec![0], "0"), (vec![0, 1], "0,1"), (vec![0, 1, 2, 5, 7, 8, 9], "0-2,5,7-9")] {
-            assert_eq!(ranges(&numbers.into_iter().collect()), text);
-        }
     }
 }

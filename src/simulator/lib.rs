@@ -9,6 +9,7 @@ mod cron_jobs;
 mod daemon_sets;
 mod deployments;
 mod hash;
+mod job_policy;
 mod jobs;
 mod kubelet;
 mod nodes;

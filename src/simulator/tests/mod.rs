@@ -297,6 +297,42 @@ fn ended<'a>(job: &'a Value, kind: &str) -> Option<&'a str> {
 }
 
 #[tokio::test]
+async fn jobs_heed_their_policies() {
+    let child = Child::new(1).await;
+    let exits = |mut job: Value, code: &str| {
+        job["spec"]["template"]["metadata"]["annotations"] = json!({crate::EXIT_CODE: code});
+        job
+    };
+    let rules = |action: &str| json!({"rules": [{"action": action, "onExitCodes": {"operator": "In", "values": [7]}}]});
+    child.post(&format!("{BATCH}/jobs"), exits(job("fatal", json!({"podFailurePolicy": rules("FailJob")})), "7")).await;
+    let done = child.wait(&format!("{BATCH}/jobs/fatal"), "failed", |job| ended(job, "Failed").is_some()).await;
+    assert_eq!(ended(&done, "Failed"), Some("PodFailurePolicy"));
+    let message = text(condition(list(&done, &["status", "conditions"]), "Failed").expect("it"), &["message"]);
+    assert!(message.starts_with("Container main for pod default/fatal-") && message.ends_with(" failed with exit code 7 matching FailJob rule at index 0"), "{message}");
+    let indexed = json!({"completionMode": "Indexed", "completions": 3, "parallelism": 3, "backoffLimitPerIndex": 2, "podFailurePolicy": rules("FailIndex")});
+    child.post(&format!("{BATCH}/jobs"), exits(job("lost", indexed), "7")).await;
+    let done = child.wait(&format!("{BATCH}/jobs/lost"), "failed", |job| ended(job, "Failed").is_some()).await;
+    assert_eq!((ended(&done, "Failed"), text(&done, &["status", "failedIndexes"]), int(&done, &["status", "failed"])), (Some("FailedIndexes"), "0-2", Some(3)));
+    let most = json!({"completionMode": "Indexed", "completions": 9, "parallelism": 9, "backoffLimitPerIndex": 0, "maxFailedIndexes": 1});
+    child.post(&format!("{BATCH}/jobs"), exits(job("many", most), "1")).await;
+    let done = child.wait(&format!("{BATCH}/jobs/many"), "failed", |job| ended(job, "Failed").is_some()).await;
+    assert_eq!(ended(&done, "Failed"), Some("MaxFailedIndexesExceeded"));
+    let mut leader = job("leader", json!({"completionMode": "Indexed", "completions": 2, "parallelism": 1, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}));
+    leader["spec"]["template"]["metadata"]["annotations"] = json!({crate::EXIT_CODE: "0"});
+    child.post(&format!("{BATCH}/jobs"), leader).await;
+    let done = child.wait(&format!("{BATCH}/jobs/leader"), "ended", |job| ended(job, "Complete").is_some()).await;
+    assert_eq!(ended(&done, "SuccessCriteriaMet"), Some("SuccessPolicy"));
+    assert_eq!(text(condition(list(&done, &["status", "conditions"]), "Complete").expect("it"), &["message"]), "Matched rules at index 0");
+    // Failures that are ignored do not count; their pods are let go.
+    child.post(&format!("{BATCH}/jobs"), exits(job("patient", json!({"backoffLimit": 0, "podFailurePolicy": rules("Ignore")})), "7")).await;
+    let pods = "/api/v1/namespaces/default/pods?labelSelector=job-name%3Dpatient";
+    let let_go = |pod: &Value| text(pod, &["status", "phase"]) == "Failed" && list(pod, &["metadata", "finalizers"]).is_empty();
+    child.wait(pods, "was let go", |all| list(all, &["items"]).iter().any(let_go)).await;
+    let patient = child.get(&format!("{BATCH}/jobs/patient")).await;
+    assert_eq!((ended(&patient, "Failed"), int(&patient, &["status", "failed"]).unwrap_or(0)), (None, 0));
+}
+
+#[tokio::test]
 async fn jobs_end() {
     let child = Child::new(1).await;
     child.post(&format!("{BATCH}/jobs"), job("sweep", json!({"completions": 3, "parallelism": 2}))).await;
