@@ -176,17 +176,56 @@ fn checked(old: &Value, mut new: Value, wanted: &str, n: usize) -> Result<Value,
     Ok(new)
 }
 
+/// Most objects of a list that cannot be converted together and are then asked for one by one, to say which.
+const ALONE: usize = 100;
+
+/// What is said of a stored object that cannot be read for the reason given.
+fn undecodable(resource: &Resource, root: &str, stored: &Value, why: &ApiError) -> String {
+    let key = object::key(resource.namespaced, object::namespace(stored), object::name(stored));
+    let revision = object::revision_of(stored);
+    let key = format!("{root}/{}/{}/{key}", resource.group, resource.plural);
+    format!("StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: object not decodable revision={revision}: {why}")
+}
+
 impl Call {
     /// Stored objects in the version of the route.
     pub(crate) async fn routed(&self, stored: Vec<Value>) -> Result<Vec<Value>, ApiError> {
         let resource = &self.resource;
-        let converted = if resource.converts() { convert(&self.core, resource, stored, &resource.api_version()).await? } else { stored };
-        Ok(converted.into_iter().map(|object| kinds::to_route(resource, object)).collect())
+        let show = |objects: Vec<Value>| objects.into_iter().map(|object| kinds::to_route(resource, object)).collect();
+        if !resource.converts() {
+            return Ok(show(stored));
+        }
+        let wanted = resource.api_version();
+        if let Ok(objects) = convert(&self.core, resource, stored.clone(), &wanted).await {
+            return Ok(show(objects));
+        }
+        let (mut objects, mut faults) = (Vec::new(), Vec::new());
+        for object in stored {
+            if faults.len() == ALONE {
+                break;
+            }
+            match convert(&self.core, resource, vec![object.clone()], &wanted).await {
+                Ok(object) => objects.extend(object),
+                Err(why) => faults.push(undecodable(resource, "/registry", &object, &why)),
+            }
+        }
+        let Some(first) = faults.first() else { return Ok(show(objects)) };
+        let more = if faults.len() > 1 { format!(" (and {} more)", faults.len() - 1) } else { String::new() };
+        let mut error = ApiError::unworded(format!("failed to read one or more {} from the storage: {first}{more}", resource.qualified()));
+        error.reason = "StorageReadError";
+        Err(error)
     }
 
     /// A stored object in the version of the route.
     pub(crate) async fn routed_one(&self, stored: Value) -> Result<Value, ApiError> {
-        Ok(self.routed(vec![stored]).await?.pop().unwrap_or_default())
+        let resource = &self.resource;
+        if !resource.converts() {
+            return Ok(kinds::to_route(resource, stored));
+        }
+        match convert(&self.core, resource, vec![stored.clone()], &resource.api_version()).await {
+            Ok(objects) => Ok(objects.into_iter().next().map(|object| kinds::to_route(resource, object)).unwrap_or_default()),
+            Err(why) => Err(ApiError::internal(undecodable(resource, "", &stored, &why))),
+        }
     }
 
     /// An object of an event in the version of the route; asked for once for all watchers.

@@ -60,6 +60,7 @@ pub mod status;
 mod subresource;
 mod swagger;
 pub mod table;
+mod trust;
 mod update;
 mod watch;
 mod webhooks;

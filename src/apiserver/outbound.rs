@@ -4,18 +4,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
 use bytes::Bytes;
 use http::{Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::core::Core;
 use crate::object::{at, decode, text};
+use crate::trust;
 
 /// Largest answer that is read.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
@@ -36,11 +35,12 @@ pub(crate) enum OutboundError {
 }
 
 /// What Go's client says of an answer that is no success.
-fn refused(code: http::StatusCode, body: &[u8]) -> OutboundError {
-    let text = String::from_utf8_lossy(&body[..body.len().min(2048)]);
+fn refused(code: http::StatusCode, is_text: bool, body: &[u8]) -> OutboundError {
+    let text = if is_text { String::from_utf8_lossy(&body[..body.len().min(2048)]) } else { "unknown".into() };
+    let text = text.trim();
     OutboundError::Refused(match code.as_u16() {
         401 => "the server has asked for the client to provide credentials".to_owned(),
-        403 => text.into_owned(),
+        403 => text.to_owned(),
         404 => "the server could not find the requested resource".to_owned(),
         405 => "the server does not allow this method on the requested resource".to_owned(),
         429 => "the server has received too many requests and has asked us to try again later".to_owned(),
@@ -117,36 +117,18 @@ pub(crate) fn behind(core: &Core, namespace: &str, name: &str, port: u64) -> Res
     found.map(|address| address.to_string()).ok_or_else(|| OutboundError::Place(format!("no endpoints available for service \"{name}\"")))
 }
 
-/// The authorities of a bundle.
-pub(crate) fn roots(bundle: &str) -> Result<rustls::RootCertStore, OutboundError> {
-    let fault = |text: &dyn std::fmt::Display| OutboundError::Trust(text.to_string());
-    let pem = base64::engine::general_purpose::STANDARD.decode(bundle).map_err(|e| fault(&e))?;
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        roots.add(certificate.map_err(|e| fault(&e))?).map_err(|e| fault(&e))?;
-    }
-    if roots.is_empty() { Err(fault(&"it has no certificate")) } else { Ok(roots) }
-}
-
-/// TLS that trusts the bundle and nothing else.
-fn trust(bundle: &str) -> Result<rustls::ClientConfig, OutboundError> {
-    let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider())).with_safe_default_protocol_versions();
-    let config = config.map_err(|e| OutboundError::Trust(e.to_string()))?;
-    Ok(config.with_root_certificates(roots(bundle)?).with_no_client_auth())
-}
-
 /// Sends JSON to the server that a `clientConfig` names and reads its answer within the time.
 pub(crate) async fn post(core: &Core, config: &Value, body: &Value, within: Duration) -> Result<Value, OutboundError> {
     let place = place(core, config)?;
-    let tls = trust(text(config, &["caBundle"]))?;
+    let tls = trust::client(text(config, &["caBundle"]), false).map_err(OutboundError::Trust)?.with_no_client_auth();
     let bytes = crate::respond::to_json(body);
     let joint = if place.path.contains('?') { '&' } else { '?' };
     let path = format!("{}{joint}timeout={}s", place.path, within.as_secs().max(1));
     let failed = |why: String| OutboundError::Talk { url: format!("https://{}{path}", place.host), why };
     let answer = tokio::time::timeout(within, exchange(&place, &path, tls, bytes)).await;
-    let (code, bytes) = answer.map_err(|_| failed("context deadline exceeded".to_owned()))?.map_err(failed)?;
+    let (code, is_text, bytes) = answer.map_err(|_| failed("context deadline exceeded".to_owned()))?.map_err(failed)?;
     if !code.is_success() {
-        return Err(refused(code, &bytes));
+        return Err(refused(code, is_text, &bytes));
     }
     serde_json::from_slice(&bytes).map_err(|e| OutboundError::Answer(e.to_string()))
 }
@@ -158,11 +140,11 @@ pub(crate) fn words(error: &std::io::Error) -> String {
     text.to_lowercase()
 }
 
-async fn exchange(place: &Place, path: &str, tls: rustls::ClientConfig, body: Bytes) -> Result<(http::StatusCode, Bytes), String> {
+async fn exchange(place: &Place, path: &str, tls: rustls::ClientConfig, body: Bytes) -> Result<(http::StatusCode, bool, Bytes), String> {
     let tcp = TcpStream::connect(&place.address).await.map_err(|e| format!("dial tcp {}: connect: {}", place.address, words(&e)))?;
     let _ = tcp.set_nodelay(true);
     let name = ServerName::try_from(place.name.clone()).map_err(|e| e.to_string())?;
-    let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, tcp).await.map_err(|e| format!("tls: {e}"))?;
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, tcp).await.map_err(|e| trust::words(&e))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
     let driver = tokio::spawn(connection);
     let request = Request::post(path)
@@ -178,9 +160,10 @@ async fn exchange(place: &Place, path: &str, tls: rustls::ClientConfig, body: By
     result
 }
 
-async fn read(response: Result<http::Response<hyper::body::Incoming>, hyper::Error>) -> Result<(http::StatusCode, Bytes), String> {
+async fn read(response: Result<http::Response<hyper::body::Incoming>, hyper::Error>) -> Result<(http::StatusCode, bool, Bytes), String> {
     let response = response.map_err(|e| e.to_string())?;
     let code = response.status();
+    let is_text = crate::body::header_text(response.headers(), "content-type").is_some_and(|kind| kind.starts_with("text/"));
     let bytes = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|e| e.to_string())?.to_bytes();
-    Ok((code, bytes))
+    Ok((code, is_text, bytes))
 }

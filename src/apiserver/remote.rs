@@ -7,11 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri, header};
 use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -21,7 +18,7 @@ use crate::auth::authenticate::front_proxy_headers;
 use crate::body::{BoxError, Body};
 use crate::core::Core;
 use crate::object::{at, text};
-use crate::outbound;
+use crate::{outbound, trust};
 
 /// Why there was no answer.
 #[derive(Debug, thiserror::Error)]
@@ -73,38 +70,11 @@ fn go_on(headers: &mut HeaderMap, who: &Identity) {
     }
 }
 
-/// Trusts whoever answers: `insecureSkipTLSVerify`.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(&self, _: &CertificateDer<'_>, _: &[CertificateDer<'_>], _: &ServerName<'_>, _: &[u8], _: UnixTime) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(&self, message: &[u8], certificate: &CertificateDer<'_>, signature: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(&self, message: &[u8], certificate: &CertificateDer<'_>, signature: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
 /// TLS as an APIService wants it, with our certificate.
 fn tls(core: &Core, spec: &Value, protocols: &[&[u8]]) -> Result<rustls::ClientConfig, RemoteError> {
     let fault = |e: &dyn std::fmt::Display| RemoteError::Trust(e.to_string());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(|e| fault(&e))?;
-    let builder = if at(spec, &["insecureSkipTLSVerify"]) == Some(&Value::Bool(true)) {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
-    } else {
-        builder.with_root_certificates(outbound::roots(text(spec, &["caBundle"])).map_err(|e| fault(&e))?)
-    };
+    let anybody = at(spec, &["insecureSkipTLSVerify"]) == Some(&Value::Bool(true));
+    let builder = trust::client(text(spec, &["caBundle"]), anybody).map_err(RemoteError::Trust)?;
     let pki = core.guard.read().as_ref().and_then(|guard| guard.pki.clone());
     let mut config = match pki {
         Some(pki) => {
@@ -132,7 +102,7 @@ impl Line {
         let _ = tcp.set_nodelay(true);
         let name = format!("{}.{}.svc", text(spec, &["service", "name"]), text(spec, &["service", "namespace"]));
         let name = ServerName::try_from(name).map_err(|e| RemoteError::Trust(e.to_string()))?;
-        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await.map_err(|e| RemoteError::Talk(format!("tls: {e}")))
+        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await.map_err(|e| RemoteError::Talk(trust::words(&e)))
     }
 
     fn open(&self, address: &str) -> Option<Sender> {
