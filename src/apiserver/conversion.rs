@@ -84,6 +84,11 @@ fn shown(object: &Value) -> String {
 async fn convert(core: &Core, resource: &Resource, mut objects: Vec<Value>, wanted: &str) -> Result<Vec<Value>, ApiError> {
     let Some(custom) = &resource.custom else { return Ok(objects) };
     let Some(webhook) = &custom.webhook else { return Ok(objects) };
+    // Defaults are those of the version that is stored, before the conversion and not after it.
+    if let Some(schema) = custom.stored_kind(resource) {
+        let stored = objects.iter_mut().filter(|object| text(object, &["apiVersion"]) == resource.storage_version);
+        stored.for_each(|object| schema.default(object));
+    }
     let others: Vec<usize> = (0..objects.len()).filter(|at| text(&objects[*at], &["apiVersion"]) != wanted).collect();
     let Some(first) = others.first() else { return Ok(objects) };
     let kind = shown(&objects[*first]);
@@ -107,7 +112,6 @@ async fn convert(core: &Core, resource: &Resource, mut objects: Vec<Value>, want
         let schema = if wanted == resource.api_version() { resource.schema() } else { custom.stored_kind(resource) };
         if let Some(schema) = schema {
             new = schema.decode(new).map_err(|error| refused(format!("invalid object: {error}")))?.object;
-            schema.default(&mut new);
         }
         objects[at] = new;
     }

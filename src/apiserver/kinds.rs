@@ -112,6 +112,7 @@ pub(crate) fn to_route(resource: &Resource, object: Value) -> Value {
     let mut object = if shown { object } else { version(resource, object, &resource.api_version()) };
     if let Some(custom) = &resource.custom
         && custom.defaults_since > 0
+        && custom.webhook.is_none()
         && object::revision_of(&object).parse::<u64>().is_ok_and(|at| at <= custom.defaults_since)
     {
         default(resource, &mut object);

@@ -55,7 +55,12 @@ pub(crate) fn encode(value: &Value, encoding: Encoding, pretty: bool) -> (Bytes,
             Err(_) => (to_json(value), "application/json"),
         },
         Encoding::Json if pretty => (Bytes::from(serde_json::to_vec_pretty(value).unwrap_or_default()), "application/json"),
-        Encoding::Json => (to_json(value), "application/json"),
+        // Compact JSON ends its line, as Go's encoder does.
+        Encoding::Json => {
+            let mut bytes = serde_json::to_vec(value).unwrap_or_default();
+            bytes.push(b'\n');
+            (Bytes::from(bytes), "application/json")
+        }
     }
 }
 
@@ -73,7 +78,7 @@ pub(crate) fn refusal(error: &ApiError, encoding: Encoding) -> Response<Body> {
 /// A response with one object in the form that was agreed on.
 pub(crate) fn answer(call: &Call, code: StatusCode, doc: Doc) -> Response<Body> {
     if call.accept.form == Form::Whole && call.accept.encoding == Encoding::Json && !call.accept.pretty {
-        return body::response(code, "application/json", body::full(doc.json()));
+        return body::response(code, "application/json", body::pieces(vec![doc.json(), Bytes::from_static(b"\n")]));
     }
     let shaped = shape(call, doc.value(), true);
     value(code, &shaped, call.accept.encoding, call.accept.pretty)

@@ -122,7 +122,8 @@ async fn attempt_with_webhooks(call: &mut Call, name: &str, key: &str, change: C
     let judged = judge(call, name, seen)?;
     crate::webhooks::validate(call, Operation::Update, Some(&judged.seen.old), &judged.seen.new).await?;
     let form = match needed(call, &judged) {
-        Some(new) => Some(call.to_stored(new.clone()).await?),
+        // What a conversion takes away again was no change.
+        Some(new) => Some(call.to_stored(new.clone()).await?).filter(|form| !same(&judged.seen.stored, form)),
         None => None,
     };
     write(call, name, key, judged, form)
