@@ -32,6 +32,8 @@ pub(crate) fn start(session: &Arc<Session>, tasks: &Tasks) {
                     // Spread a little, so that a fleet that began together does not report together.
                     session.shared.options.report_every.mul_f64(rand::random_range(0.95..1.0))
                 }
+                // The controllers label a new cluster while it reports: what they wrote is read and reported upon again.
+                Err(error) if cluster::trouble(&error) == cluster::Trouble::Conflict => Duration::from_millis(50),
                 Err(error) => {
                     session.note(&error);
                     tracing::warn!(cluster = session.cluster_name, error = cluster::error::message(&error), "cannot report the cluster's status");

@@ -41,7 +41,7 @@ impl World {
             match outcome {
                 Ok(more) => changed |= more,
                 // A trouble that a person must mend is the one to tell of.
-                Err(error) if failed.as_ref().is_none_or(|have: &TurnError| have.class == Class::Again) => failed = Some(error),
+                Err(error) if failed.as_ref().is_none_or(|have: &TurnError| matches!(have.class, Class::Again | Class::Race)) => failed = Some(error),
                 Err(_) => {}
             }
         }
@@ -143,12 +143,7 @@ fn refused(kind: &str, error: kube::Error) -> TurnError {
         "HelmRelease" => Reason::HelmReleaseFailure,
         _ => Reason::FailedSynced,
     };
-    let class = match trouble(&error) {
-        Trouble::Throttled(Some(wait)) => Class::After(wait),
-        Trouble::Invalid | Trouble::Broken => Class::Stalled,
-        _ => Class::Again,
-    };
-    TurnError::new(reason.as_str(), class, error)
+    TurnError::api(reason.as_str(), error)
 }
 
 /// Where objects of a kind of the pipeline live.

@@ -27,6 +27,8 @@ pub enum Next {
 pub enum Class {
     /// Try again with back-off.
     Again,
+    /// Somebody else wrote in between: ordinary, and tried again on what they wrote. Nobody is told.
+    Race,
     /// Try again after this long.
     After(Duration),
     /// A person or another part must change something; that change wakes the key.
@@ -39,6 +41,7 @@ impl Class {
     fn label(self) -> &'static str {
         match self {
             Class::Again => "again",
+            Class::Race => "race",
             Class::After(_) => "after",
             Class::Stalled => "stalled",
             Class::Bug => "bug",
@@ -72,6 +75,7 @@ impl TurnError {
         let class = match cluster::trouble(&error) {
             Trouble::Throttled(Some(wait)) => Class::After(wait),
             Trouble::Invalid | Trouble::Broken => Class::Stalled,
+            Trouble::Conflict => Class::Race,
             _ => Class::Again,
         };
         Self::new(reason, class, error)
@@ -168,10 +172,11 @@ pub fn conclude(controller: &'static str, key: &dyn Display, ended: Result<Settl
             let text = cluster::error::chain(error);
             match error.class {
                 Class::Bug => tracing::error!(controller, object = %key, reason = error.reason, error = text, "turn failed"),
+                Class::Race => tracing::debug!(controller, object = %key, error = text, "turn lost a race"),
                 _ => tracing::warn!(controller, object = %key, reason = error.reason, error = text, "turn failed"),
             }
             match error.class {
-                Class::Again => Next::Again,
+                Class::Again | Class::Race => Next::Again,
                 Class::After(wait) => Next::After(wait),
                 Class::Stalled => Next::Done,
                 Class::Bug => Next::After(AFTER_BUG),

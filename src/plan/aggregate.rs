@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use api::apps::{AggregatedStatus, Feed, FeedStatus, FeedStatusPerCluster, ReplicaStatus, Subscription};
+use api::apps::{AggregatedStatus, Feed, FeedStatus, FeedStatusPerCluster, ManifestStatus, ReplicaStatus, Subscription};
 use api::conditions::{self, Verdict};
 use api::known::condition;
 use api::reason::Reason;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::descriptions::Report;
 use crate::overrides::Finding;
-use crate::render::feed_names;
+use crate::render::feed_covers;
 
 /// Details (feeds times clusters) that a status shows at most; an object must stay below what a store takes (about 1.5 MB).
 /// Above it, the clusters that are not well are shown first.
@@ -28,7 +28,7 @@ pub struct ClusterSeen<'a> {
     /// Name of the cluster.
     pub name: &'a str,
     /// Status of each object in the cluster.
-    pub objects: &'a [api::apps::ManifestStatus],
+    pub objects: &'a [ManifestStatus],
     /// Phase of each release, by namespace and name of its HelmChart.
     pub releases: BTreeMap<(&'a str, &'a str), &'a str>,
     /// Phase and reason of a Description that failed.
@@ -45,12 +45,12 @@ pub fn statuses(feeds: &[Feed], clusters: &[ClusterSeen<'_>]) -> (Vec<Aggregated
     if clusters.is_empty() {
         return (Vec::new(), 0);
     }
-    for feed in feeds {
+    for (at, feed) in feeds.iter().enumerate() {
         let mut details: Vec<FeedStatusPerCluster> = clusters
             .iter()
             .zip(&mut complete)
             .map(|(cluster, complete)| {
-                let status = feed_status(feed, cluster);
+                let status = feed_status(feed, at, cluster);
                 *complete &= status.available;
                 FeedStatusPerCluster { cluster_id: cluster.id.to_owned(), cluster_name: cluster.name.to_owned(), status }
             })
@@ -67,12 +67,14 @@ pub fn statuses(feeds: &[Feed], clusters: &[ClusterSeen<'_>]) -> (Vec<Aggregated
     (out, i32::try_from(complete.iter().filter(|c| **c).count()).unwrap_or(i32::MAX))
 }
 
-fn feed_status(feed: &Feed, cluster: &ClusterSeen<'_>) -> FeedStatus {
+/// Status of the feed in the place `at` of its Subscription. Clusters report in the order of the feeds, so that is where it is looked for first.
+fn feed_status(feed: &Feed, at: usize, cluster: &ClusterSeen<'_>) -> FeedStatus {
     if feed.is_helm_chart() {
         let available = cluster.releases.get(&(feed.namespace.as_str(), feed.name.as_str())).is_some_and(|phase| *phase == "deployed");
         return FeedStatus { available, replica_status: ReplicaStatus::default() };
     }
-    match cluster.objects.iter().find(|status| feed_names(feed, &status.feed.object_ref())) {
+    let of_feed = |status: &&ManifestStatus| feed_covers(feed, &status.feed);
+    match cluster.objects.get(at).filter(of_feed).or_else(|| cluster.objects.iter().find(of_feed)) {
         None => FeedStatus::default(),
         Some(status) => FeedStatus { available: true, replica_status: replicas(feed, &status.observed_status) },
     }

@@ -109,10 +109,20 @@ pub fn is_uid(text: &str) -> bool {
 /// Whether a feed names this object. A feed without a namespace names objects of any.
 #[must_use]
 pub fn feed_names(feed: &Feed, target: &ObjectRef) -> bool {
-    feed.kind == target.kind
-        && feed.name == target.name
-        && (feed.is_helm_chart() || feed.api_version == target.api_version)
-        && (feed.namespace.is_empty() || feed.namespace == target.namespace)
+    names(feed, [&target.api_version, &target.kind, &target.namespace, &target.name])
+}
+
+/// Whether what one feed names is what another says it is of. Nothing is copied: this is asked for every object of every cluster.
+#[must_use]
+pub fn feed_covers(feed: &Feed, other: &Feed) -> bool {
+    names(feed, [&other.api_version, &other.kind, &other.namespace, &other.name])
+}
+
+fn names(feed: &Feed, [api_version, kind, namespace, name]: [&str; 4]) -> bool {
+    feed.kind == kind
+        && feed.name == name
+        && (feed.is_helm_chart() || feed.api_version == api_version)
+        && (feed.namespace.is_empty() || feed.namespace == namespace)
 }
 
 /// Key under which feeds and what they name meet, whatever the namespace.

@@ -16,27 +16,24 @@ impl Controller for Roles {
         "clusterrole-aggregation"
     }
 
-    fn concerns(&self, change: &Change, world: &World<'_>, wake: &mut Vec<Key>) {
-        if !change.key.is(&CLUSTER_ROLE) {
-            return;
-        }
-        for role in world.all(&CLUSTER_ROLE) {
-            if role.get("aggregationRule").is_some() {
-                wake.push(Key::new(CLUSTER_ROLE.group, CLUSTER_ROLE.plural, "", text(&role, &["metadata", "name"])));
-            }
+    /// Any role may be part of any aggregated one. A wave of changes wakes one key, so that it costs one look at the roles, not one each.
+    fn concerns(&self, change: &Change, _: &World<'_>, wake: &mut Vec<Key>) {
+        if change.key.is(&CLUSTER_ROLE) {
+            wake.push(Key::new(CLUSTER_ROLE.group, CLUSTER_ROLE.plural, "", ""));
         }
     }
 
-    fn decide(&self, key: &Key, world: &World<'_>) -> Turn {
+    fn decide(&self, _: &Key, world: &World<'_>) -> Turn {
         let mut turn = Turn::default();
-        let Some(role) = world.at(key) else { return turn };
         let all = world.all(&CLUSTER_ROLE);
-        let Some(rules) = aggregate(&role, all.iter().map(AsRef::as_ref)) else { return turn };
-        let now = role.get("rules").cloned().unwrap_or_else(|| json!([]));
-        if now != rules && !(now.is_null() && rules == json!([])) {
-            let version = text(&role, &["metadata", "resourceVersion"]);
-            let patch = json!({"metadata": {"resourceVersion": version}, "rules": rules});
-            turn.call(Call::merge(&CLUSTER_ROLE, "", &key.name, "", patch));
+        for role in &all {
+            let Some(rules) = aggregate(role, all.iter().map(AsRef::as_ref)) else { continue };
+            let now = role.get("rules").cloned().unwrap_or_else(|| json!([]));
+            if now != rules && !(now.is_null() && rules == json!([])) {
+                let version = text(role, &["metadata", "resourceVersion"]);
+                let patch = json!({"metadata": {"resourceVersion": version}, "rules": rules});
+                turn.call(Call::merge(&CLUSTER_ROLE, "", text(role, &["metadata", "name"]), "", patch));
+            }
         }
         turn
     }

@@ -19,6 +19,7 @@ use git::{Content, ObjectId, Remote};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::watch;
@@ -87,9 +88,60 @@ fn name_of(index: usize) -> String {
     format!("c{index:05}")
 }
 
-/// Commits per cluster as the parent knows them.
+/// Commits of one cluster as the parent knows them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Commits {
+    /// What a round began with.
+    before: Option<String>,
+    delivered: Option<String>,
+    applied: Option<String>,
+}
+
+impl Commits {
+    fn moved(&self) -> bool {
+        self.delivered.is_some() && self.delivered != self.before
+    }
+
+    fn done(&self) -> bool {
+        self.moved() && self.applied == self.delivered
+    }
+}
+
+/// The clusters of a round. Counted as they change: looking at all of them at each change would cost more than what is measured.
+#[derive(Debug, Default)]
+struct Round {
+    clusters: BTreeMap<String, Commits>,
+    moved: usize,
+    done: usize,
+}
+
+impl Round {
+    /// Whether the cluster's commits have changed; heartbeats of a large fleet never end.
+    fn note(&mut self, cluster: &ManagedCluster) -> bool {
+        let Some(name) = &cluster.metadata.name else { return false };
+        let commits = self.clusters.entry(name.clone()).or_default();
+        let old = commits.clone();
+        let (moved, done) = (commits.moved(), commits.done());
+        let told = |key: &str| cluster.metadata.annotations.as_ref().and_then(|a| a.get(key)).cloned();
+        commits.delivered = told(annotation::DELIVERY_COMMIT);
+        commits.applied = told(annotation::APPLIED_COMMIT);
+        self.moved = self.moved + usize::from(commits.moved()) - usize::from(moved);
+        self.done = self.done + usize::from(commits.done()) - usize::from(done);
+        *commits != old
+    }
+
+    /// Begins a round: nothing has moved.
+    fn begin(&mut self) {
+        for commits in self.clusters.values_mut() {
+            commits.before.clone_from(&commits.delivered);
+        }
+        (self.moved, self.done) = (0, 0);
+    }
+}
+
+/// The fleet as the parent knows it.
 struct Fleet {
-    clusters: Cache<ManagedCluster>,
+    round: Arc<Mutex<Round>>,
     changed: watch::Receiver<u64>,
 }
 
@@ -97,30 +149,32 @@ impl Fleet {
     fn follow(client: Client, tasks: &Tasks) -> Self {
         let (bell, changed) = watch::channel(0);
         let clusters: Cache<ManagedCluster> = Cache::new();
-        clusters.on_change(move |_| bell.send_modify(|count| *count += 1));
+        let round = Arc::new(Mutex::new(Round::default()));
+        let noted = round.clone();
+        clusters.on_change(move |change| {
+            if change.new.is_some_and(|cluster| noted.lock().note(cluster)) {
+                bell.send_modify(|count| *count += 1);
+            }
+        });
         clusters.follow("clusters", client, Target::of::<ManagedCluster>(""), tasks);
-        Self { clusters, changed }
+        Self { round, changed }
     }
 
-    /// Each cluster's commit under this annotation.
-    fn commits(&self, key: &str) -> BTreeMap<String, String> {
-        let note = |cluster: &ManagedCluster| cluster.metadata.annotations.as_ref()?.get(key).cloned();
-        self.clusters.list().iter().filter_map(|c| Some((c.metadata.name.clone()?, note(c)?))).collect()
-    }
-
-    /// Waits until `touched` clusters have another delivered commit than before, and then until those are applied; both instants.
-    async fn moved(&self, before: &BTreeMap<String, String>, touched: usize) -> Result<(Instant, Instant)> {
+    /// Waits until `touched` clusters have another delivered commit than when the round began, and then until those are applied;
+    /// both instants.
+    async fn moved(&self, touched: usize) -> Result<(Instant, Instant)> {
         let mut changed = self.changed.clone();
         let mut tips = None;
         let wait = async {
             loop {
                 changed.borrow_and_update();
-                let delivered = self.commits(annotation::DELIVERY_COMMIT);
-                let new = || delivered.iter().filter(|(name, commit)| before.get(*name) != Some(commit));
-                if new().count() >= touched {
+                let (moved, done) = {
+                    let round = self.round.lock();
+                    (round.moved, round.done)
+                };
+                if moved >= touched {
                     let tips = *tips.get_or_insert_with(Instant::now);
-                    let applied = self.commits(annotation::APPLIED_COMMIT);
-                    if new().all(|(name, commit)| applied.get(name) == Some(commit)) {
+                    if done == moved {
                         return Ok((tips, Instant::now()));
                     }
                 }
@@ -128,9 +182,8 @@ impl Fleet {
             }
         };
         tokio::time::timeout(PATIENCE, wait).await.with_context(|| {
-            let applied = self.commits(annotation::APPLIED_COMMIT);
-            let new = self.commits(annotation::DELIVERY_COMMIT).into_iter().filter(|(name, commit)| before.get(name) != Some(commit)).count();
-            format!("{new} of {touched} branches have moved after {PATIENCE:?}; {} clusters have applied anything", applied.len())
+            let round = self.round.lock();
+            format!("{} of {touched} branches have moved after {PATIENCE:?}; {} clusters have applied what moved", round.moved, round.done)
         })?
     }
 }
@@ -198,7 +251,7 @@ async fn measure(count: usize, rounds: usize, dir: &Path, tasks: &Tasks) -> Resu
 
     let began = Instant::now();
     let mut tip = repositories::commit(&source, None, files("0", "0", &special), "Begin").await?;
-    fleet.moved(&BTreeMap::new(), count).await?;
+    fleet.moved(count).await?;
     settle(&fleet, &counted).await;
     say(&format!("{count} clusters have their first state after {:.2} s", began.elapsed().as_secs_f64()));
 
@@ -209,15 +262,14 @@ async fn measure(count: usize, rounds: usize, dir: &Path, tasks: &Tasks) -> Resu
         reset_peak();
         for round in 1..=rounds {
             let (all, one) = if touched == "all" { (round.to_string(), "0".to_owned()) } else { (rounds.to_string(), round.to_string()) };
-            let before = fleet.commits(annotation::DELIVERY_COMMIT);
+            fleet.round.lock().begin();
             let read = counted.bytes_received();
             tip = push(&source, tip, &all, &one, &special).await?;
             let pushed = Instant::now();
-            let (tips, applied) = fleet.moved(&before, if touched == "all" { count } else { 1 }).await?;
+            let (tips, applied) = fleet.moved(if touched == "all" { count } else { 1 }).await?;
             taken.push(((tips - pushed).as_secs_f64(), (applied - pushed).as_secs_f64()));
             settle(&fleet, &counted).await;
-            let after = fleet.commits(annotation::DELIVERY_COMMIT);
-            commits += after.iter().filter(|(name, commit)| before.get(*name) != Some(commit)).count();
+            commits += fleet.round.lock().moved;
             bytes += counted.bytes_received() - read;
             verify(&children, &all, &one).await?;
         }
