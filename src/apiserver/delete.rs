@@ -17,9 +17,9 @@ use crate::respond::{self, Doc, answer};
 use crate::status::{self, ApiError};
 
 /// Finalizer that holds an owner until its dependents are gone.
-pub const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 /// Finalizer that holds an owner until its dependents are let go.
-pub const ORPHAN: &str = "orphan";
+pub(crate) const ORPHAN: &str = "orphan";
 
 /// What a DELETE asks for.
 #[derive(Debug, Clone, Default)]

@@ -75,7 +75,7 @@ struct Series {
 
 /// Counters of one server.
 #[derive(Debug, Default)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     requests: Mutex<BTreeMap<Label, Series>>,
     watchers: Mutex<BTreeMap<String, Arc<AtomicI64>>>,
 }

@@ -21,7 +21,7 @@ const MAX_DEPTH: usize = 100;
 
 /// Why an object has no protobuf form or a body is none.
 #[derive(Debug, thiserror::Error)]
-pub enum ProtobufError {
+pub(crate) enum ProtobufError {
     /// The kind has no messages.
     #[error("no kind \"{1}\" is registered for version \"{0}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"")]
     Unknown(String, String),

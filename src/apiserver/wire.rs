@@ -2,7 +2,7 @@
 
 /// Why bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum WireError {
+pub(crate) enum WireError {
     /// They end too soon, or a number is too long.
     #[error("the bytes are damaged")]
     Damaged,
