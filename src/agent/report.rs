@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::clusters::{ManagedCluster, ManagedClusterStatus};
 use api::conditions::{self, Verdict};
-use api::known::{condition, manager};
+use api::known::{annotation, condition, manager};
 use engine::Tasks;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -19,14 +19,17 @@ use crate::session::Session;
 
 /// A probe or request of the child that takes longer counts as failed.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest list of kinds that is told; all annotations of an object together may have 256 KiB.
+const KINDS_MAX: usize = 128 << 10;
 
 /// Begins to report.
 pub(crate) fn start(session: &Arc<Session>, tasks: &Tasks) {
     let session = session.clone();
     tasks.spawn_until_stopped("report", async move {
         let mut wait = Duration::from_millis(200);
+        let discovery = cluster::Discovery::new(session.shared.child.clone());
         loop {
-            let pause = match report(&session).await {
+            let pause = match report(&session, &discovery).await {
                 Ok(()) => {
                     wait = Duration::from_millis(200);
                     // Spread a little, so that a fleet that began together does not report together.
@@ -53,7 +56,7 @@ struct Collected {
     labels: BTreeMap<String, String>,
 }
 
-async fn report(session: &Session) -> Result<(), kube::Error> {
+async fn report(session: &Session, discovery: &cluster::Discovery) -> Result<(), kube::Error> {
     let collected = collect(session).await;
     let api: Api<ManagedCluster> = Api::namespaced(session.parent.clone(), &session.namespace);
     let cluster = api.get(&session.cluster_name).await?;
@@ -68,7 +71,24 @@ async fn report(session: &Session) -> Result<(), kube::Error> {
     let mut status = collected.status;
     status.conditions = list;
     write(session, &api, &cluster, status).await?;
+    kinds(session, &api, &cluster, discovery).await?;
     labels(session, &api, &cluster, &collected.labels).await
+}
+
+/// Tells which kinds the child serves, when that changed: charts are rendered for it in the parent.
+async fn kinds(session: &Session, api: &Api<ManagedCluster>, cluster: &ManagedCluster, discovery: &cluster::Discovery) -> Result<(), kube::Error> {
+    discovery.expire();
+    let Ok(Ok(catalogue)) = tokio::time::timeout(PATIENCE, discovery.catalogue()).await else { return Ok(()) };
+    let all: Vec<(String, &str)> = catalogue.resources().map(|r| (r.api_version(), r.kind.as_str())).collect();
+    let packed = plan::rendered::pack_api_versions(all.iter().map(|(api_version, kind)| (api_version.as_str(), *kind)));
+    let told = cluster.metadata.annotations.as_ref().and_then(|a| a.get(annotation::API_VERSIONS));
+    // An annotation holds no more; a part would be wrong.
+    if told == Some(&packed) || packed.len() > KINDS_MAX {
+        return Ok(());
+    }
+    let params = PatchParams { field_manager: Some(manager::AGENT.to_owned()), ..PatchParams::default() };
+    let patch = json!({"metadata": {"annotations": {annotation::API_VERSIONS: packed}}});
+    api.patch(&session.cluster_name, &params, &Patch::Merge(&patch)).await.map(|_| ())
 }
 
 /// Writes the status. The version is checked, because the conditions are one list with those of the life cycle controller.

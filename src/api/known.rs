@@ -80,6 +80,16 @@ pub mod annotation {
     pub const RECONCILE_REQUEST: &str = "gitops.anabranch.io/reconcile-requested-at";
     /// On a HelmChart (and its HelmReleases): `3` renders it by Helm 3's rules instead of Helm 4's.
     pub const HELM_RULES: &str = "gitops.anabranch.io/helm-rules";
+    /// On a HelmChart from Git: directory of the chart in the same repository, from its root; `spec.repo` is then not asked.
+    pub const CHART_PATH: &str = "gitops.anabranch.io/chart-path";
+    /// On a HelmRelease: what its rendered files in the cluster's branch are of (`plan::rendered::Pin`).
+    pub const RENDER: &str = "gitops.anabranch.io/render";
+    /// On a HelmRelease: which of the pin's questions the agent has answered.
+    pub const ANSWERED: &str = "gitops.anabranch.io/answered";
+    /// On a HelmRelease: namespace and name of the release in the cluster, as its agent deployed it last.
+    pub const DEPLOYED_AS: &str = "gitops.anabranch.io/deployed-as";
+    /// On a ManagedCluster: the kinds that it serves, as `<apiVersion>:<Kind>,...;...`, for charts that ask for them.
+    pub const API_VERSIONS: &str = "gitops.anabranch.io/api-versions";
     /// On an object in Git: `disabled` keeps it when it disappears from Git.
     pub const PRUNE: &str = "gitops.anabranch.io/prune";
     /// On a Rollout: number or name of the wave up to which people approve.
@@ -162,6 +172,8 @@ pub mod bootstrapping {
 
 /// Secrets and their keys.
 pub mod secret {
+    /// In the reserved namespace: what random values of rendered charts are drawn from.
+    pub const RENDER_SALT: &str = "anabranch-render-salt";
     /// In the child: the agent's credential of the parent.
     pub const PARENT_CLUSTER: &str = "parent-cluster";
     /// In the dedicated namespace: a credential of the child.

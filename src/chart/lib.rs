@@ -5,6 +5,7 @@
 
 pub mod func;
 pub mod glob;
+pub mod jinja;
 pub mod json;
 pub mod limit;
 pub mod lower;
@@ -22,9 +23,11 @@ pub(crate) fn func_regex(p: &str) -> Result<regex::bytes::Regex, String> {
 
 pub mod helm;
 
+pub use helm::bundle::Bundle;
 pub use helm::capabilities::{Rules, parse_kube};
 pub use helm::load::{Chart, LoadError, load, load_archive};
 pub use helm::manifests::{Document, Hook};
+pub use helm::picture::{Asked, Picture};
 pub use helm::record::{HookRecord, Record};
 pub use helm::render::{Error, Output, Request, template};
 pub use helm::strvals::Given;

@@ -156,3 +156,75 @@ proptest! {
         let _ = crate::yaml::decode(s.as_bytes());
     }
 }
+
+/// Charts written in Jinja.
+mod jinja {
+    use crate::{Error, Request, load, template};
+
+    const HELPERS: &str = "{{- define \"c.labels\" -}}\napp: {{ .Chart.Name }}\nrelease: {{ .Release.Name }}\n{{- end -}}";
+
+    fn render(files: &[(&str, &str)]) -> Result<String, Error> {
+        let mut all = vec![("Chart.yaml", "apiVersion: v2\nname: c\nversion: 1.0.0\n"), ("values.yaml", "count: 3\nhalf: 0.5\nlist: [a, b]\nmap: {x: 1, z: two}\nempty: \"\"\nnothing: null\ntext: \"{{ .Release.Name }}\"\n"), ("templates/_h.tpl", HELPERS)];
+        all.extend_from_slice(files);
+        let chart = load(all.into_iter().map(|(p, t)| (p.to_owned(), t.as_bytes().to_vec())).collect()).expect("a chart");
+        let out = template(&chart, &Request::default())?;
+        Ok(out.documents.iter().map(|d| d.content.as_str()).collect::<Vec<_>>().join("---\n"))
+    }
+
+    #[track_caller]
+    fn check(source: &str, want: &str) {
+        let text = format!("kind: K\napiVersion: v1\nis: |-\n  [{source}]\n");
+        let got = render(&[("templates/a.yaml.j2", &text)]).unwrap_or_else(|e| panic!("{source}: {e}"));
+        assert_eq!(got, format!("kind: K\napiVersion: v1\nis: |-\n  [{want}]\n"), "{source}");
+    }
+
+    #[track_caller]
+    fn fails(source: &str, want: &str) {
+        let error = render(&[("templates/a.yaml.j2", source)]).expect_err(source).to_string();
+        assert!(error.contains(want), "{source}: {error}");
+    }
+
+    #[test]
+    fn values_functions_and_helpers_are_shared() {
+        check("{{ Values.count + 1 }} {{ Values.half }} {{ Values.list }} {{ Values.map }}", "4 0.5 [\"a\",\"b\"] {\"x\":1,\"z\":\"two\"}");
+        check("{% for k, v in Values.map | items %}{{ k }}={{ v }};{% endfor %}", "x=1;z=two;");
+        check("{{ Values.list | join('-') }} {{ Values.list[1] }} {{ Values.list | length }}", "a-b b 2");
+        check("{{ include('c.labels', root) | nindent(4) }}", "\n    app: c\n    release: release-name");
+        check("{{ tpl(Values.text, root) }} {{ Release.Name | quote }} {{ 'a' | b64enc }}", "release-name \"release-name\" YQ==");
+        check("{{ Values.map | toYaml | nindent(2) }}", "\n  x: 1\n  z: two");
+        check("{{ Capabilities.KubeVersion.Version | trimPrefix('v') | trunc(2) }} {{ Capabilities.APIVersions.Has('apps/v1') }}", "1. true");
+        check("{{ Values.missing }}{{ Values.nothing }}|{{ Values.missing | default('d') }} {{ ternary('y', 'n', Values.empty == '') }}", "|d y");
+        check("{{ printf('%03d', Values.count) }} {{ semverCompare('>=1.2.0', '1.3.0') }} {{ sha256sum('a') | trunc(4) }}", "003 true ca97");
+        check("{% set m = fromYaml('a: 1') %}{{ set(m, 'b', [1, {'c': true}]) | toJson }}", "{\"a\":1,\"b\":[1,{\"c\":true}]}");
+        check("{{ [3, 1] | sort }} {{ {'b': none} }} {{ 1.5 + 1 }} {{ true }}", "[1,3] {\"b\":null} 2.5 true");
+    }
+
+    #[test]
+    fn files_import_each_other_and_hooks_and_notes_work() {
+        let macros = "{% macro name(x) %}{{ x }}-{{ Release.Name }}{% endmacro %}";
+        let text = "{% import '_m.j2' as m with context %}\nkind: K\napiVersion: v1\n{% if Values.count > 2 %}\nname: {{ m.name('a') }}\n{% endif %}\n";
+        let got = render(&[("templates/_m.j2", macros), ("templates/a.yaml.j2", text)]).expect("rendered");
+        assert_eq!(got, "kind: K\napiVersion: v1\nname: a-release-name\n");
+        let all = vec![("Chart.yaml", "apiVersion: v2\nname: c\nversion: 1.0.0\n"), ("templates/NOTES.txt.j2", "made {{ Chart.Name }}"), ("templates/h.yaml.j2", "kind: Job\napiVersion: batch/v1\nmetadata: {name: x, annotations: {helm.sh/hook: pre-install}}\n")];
+        let chart = load(all.into_iter().map(|(p, t)| (p.to_owned(), t.as_bytes().to_vec())).collect()).expect("a chart");
+        let out = template(&chart, &Request::default()).expect("rendered");
+        assert_eq!((out.notes.as_str(), out.hooks.len(), out.documents.len()), ("made c", 1, 0));
+    }
+
+    #[test]
+    fn faults_have_their_place_and_nothing_runs_away() {
+        fails("a: b\nc: {{ Values.x.y }}\n", "(c/templates/a.yaml.j2:2)");
+        fails("a: {% if %}\n", "parse error at (c/templates/a.yaml.j2:1)");
+        fails("\n\n{{ fail('no oil') }}", "execution error at (c/templates/a.yaml.j2:3): no oil");
+        fails("{{ required('need it', Values.empty) }}", "need it");
+        fails("{{ nindent('x', 'y') }}", "wrong type for value; expected int; got string");
+        fails("{{ upper('a', 'b') }}", "wrong number of args for upper: want 1 got 2");
+        fails("{{ nope(1) }}", "unknown function");
+        fails("{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}", "fuel");
+        fails("{% set ns = namespace(s='x') %}{% for a in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}", "fuel");
+        fails("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion");
+        fails("{% include 'a.yaml.j2' %}", "recursion");
+        fails("{{ 'x' * 2000000000 }}", "fuel");
+        fails(&format!("{}{}", "{{ ".to_owned() + &"(".repeat(5000), "1".to_owned() + &")".repeat(5000) + " }}"), "parse error");
+    }
+}

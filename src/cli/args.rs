@@ -246,6 +246,8 @@ pub(crate) enum Bench {
     Path(PathBench),
     /// Requests into a child through the hub's tunnel, beside the same requests directly
     Tunnel(TunnelBench),
+    /// Charts rendered cold, cached, and for a fleet; beside Helm when a helper is given
+    Chart(crate::bench::chart::ChartBench),
     /// Requests to our API server, and to another beside it
     Api(crate::bench::api::ApiArgs),
     /// An embedded parent alone, for measuring and testing it from outside

@@ -14,6 +14,7 @@ mod hub;
 mod log;
 mod parts;
 mod review;
+mod review_charts;
 mod schedule;
 mod template;
 mod up;

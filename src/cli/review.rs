@@ -7,17 +7,19 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use api::Kind;
-use api::apps::Subscription;
+use api::apps::{HelmRelease, Subscription};
 use api::clusters::ManagedCluster;
-use api::known::label;
+use api::known::{annotation, label, namespace, secret};
 use api::object;
+use base64::Engine as _;
 use clap::{Args as ClapArgs, ValueEnum};
 use git::{Filter, Mode, ObjectId, Remote, Selector};
 use plan::preview::{Fleet, State, Target, compare, compute, desired, markdown, text};
-use plan::source::{Body, Ignore, MAX_FILE, Parsed, Settings, is_wanted, read};
+use plan::source::{Body, ChartDirectories, Ignore, MAX_FILE, Parsed, Settings, is_wanted, read};
 use serde_json::Value;
 
 use crate::exit;
+use crate::review_charts::{Missing, Store};
 
 /// Exit code for "something changes".
 const CHANGES: u8 = 2;
@@ -86,7 +88,8 @@ async fn preview(args: &PlanArgs, git: &git::Git) -> Result<(State, State)> {
     let base = resolve(&remote, &args.base).await.with_context(|| format!("resolve --base {}", args.base))?;
     let head = resolve(&remote, &args.head).await.with_context(|| format!("resolve --head {}", args.head))?;
     remote.fetch(&[base, head], &[]).await?;
-    let (mut fleet, source) = fleet(args).await?;
+    let (fleet, source, salt) = fleet(args).await?;
+    let mut charts = Store::new(remote.clone(), salt);
     let settings = Settings { source, target_namespaces: Default::default() };
     let created = |place: &plan::source::Place| fleet_created(&fleet, place);
     let now = jiff::Timestamp::now();
@@ -94,16 +97,24 @@ async fn preview(args: &PlanArgs, git: &git::Git) -> Result<(State, State)> {
     let before = desired(&files(&remote, base, args).await?, &settings);
     // What is in the repository comes from there, not from the parent.
     let known: Vec<Value> = fleet.others.clone();
-    let first = compute(&before, &without(&fleet, &before), &target, &created, now);
     let after = desired(&files(&remote, head, args).await?, &settings);
     // What the change adds is younger than what is there: of equal priority it comes later.
     let younger = |place: &plan::source::Place| created(place).or_else(|| (!before.objects.contains_key(place)).then_some(now));
-    let mut next = without(&fleet, &before);
+    let begin = without(&fleet, &before);
+    let mut next = begin.clone();
     next.others = known.into_iter().filter(|o| !after.objects.contains_key(&plan::source::Place::of(o)) && !before.objects.contains_key(&plan::source::Place::of(o))).collect();
-    next.bindings.extend(first.bindings());
-    let second = compute(&after, &next, &target, &younger, now);
-    fleet.others.clear();
-    Ok((first, second))
+    let bindings = next.bindings.clone();
+    loop {
+        let views = [charts.at(base), charts.at(head)];
+        let first = compute(&before, &begin, &target, &created, now, &views[0]);
+        next.bindings.clone_from(&bindings);
+        next.bindings.extend(first.bindings());
+        let second = compute(&after, &next, &target, &younger, now, &views[1]);
+        match Missing::of(views) {
+            Some(missing) => charts.fetch(missing).await,
+            None => return Ok((first, second)),
+        }
+    }
 }
 
 /// The fleet without the objects that the repository itself brings.
@@ -143,7 +154,8 @@ async fn resolve(remote: &Remote, name: &str) -> Result<ObjectId> {
 async fn files(remote: &Remote, commit: ObjectId, args: &PlanArgs) -> Result<BTreeMap<String, Arc<Parsed>>> {
     let listing = remote.list(commit, &Filter::under(args.paths.iter().map(String::as_str))).await?;
     let ignore = Ignore::new(args.ignore.iter().map(String::as_str));
-    let wanted: Vec<git::TreeFile> = listing.files.into_iter().filter(|f| is_wanted(&f.path) && f.mode != Mode::Submodule && !ignore.matches(&f.path)).collect();
+    let charts = ChartDirectories::among(listing.files.iter().map(|f| f.path.as_str()));
+    let wanted: Vec<git::TreeFile> = listing.files.into_iter().filter(|f| is_wanted(&f.path) && !charts.has(&f.path) && f.mode != Mode::Submodule && !ignore.matches(&f.path)).collect();
     let ids: Vec<ObjectId> = wanted.iter().map(|f| f.id).collect();
     let contents = remote.read(&ids, MAX_FILE).await?;
     let parse = |file: &git::TreeFile, content: &Result<Vec<u8>, git::ReadError>| match (file.mode, content) {
@@ -156,17 +168,18 @@ async fn files(remote: &Remote, commit: ObjectId, args: &PlanArgs) -> Result<BTr
 }
 
 /// Kinds that a parent is asked for.
-const KINDS: [(&str, &str); 6] = [
+const KINDS: [(&str, &str); 7] = [
     ("clusters.clusternet.io/v1beta1", "ManagedCluster"),
     ("apps.clusternet.io/v1alpha1", "Subscription"),
     ("apps.clusternet.io/v1alpha1", "Manifest"),
     ("apps.clusternet.io/v1alpha1", "HelmChart"),
+    ("apps.clusternet.io/v1alpha1", "HelmRelease"),
     ("apps.clusternet.io/v1alpha1", "Globalization"),
     ("apps.clusternet.io/v1alpha1", "Localization"),
 ];
 
 /// The fleet, and the label of the source that most of its objects come from.
-async fn fleet(args: &PlanArgs) -> Result<(Fleet, String)> {
+async fn fleet(args: &PlanArgs) -> Result<(Fleet, String, Vec<u8>)> {
     let mut objects = Vec::new();
     if let Some(path) = &args.fleet {
         let text = std::fs::read_to_string(path).with_context(|| format!("read the fleet {}", path.display()))?;
@@ -186,11 +199,13 @@ async fn fleet(args: &PlanArgs) -> Result<(Fleet, String)> {
             let resource = cluster::Resource { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned(), plural: info.plural.clone(), namespaced: info.namespaced };
             objects.extend(dynamic.list(&resource, "", None).await.with_context(|| format!("list {}", info.plural))?.items);
         }
+        objects.extend(secrets(&dynamic, &objects).await?);
     } else {
         bail!(exit::Hinted { message: "the fleet is not known".to_owned(), hint: "kubectl get managedclusters,subscriptions -A -o yaml > fleet.yaml, then --fleet fleet.yaml; or --parent".to_owned() });
     }
     let mut out = Fleet::default();
     let mut sources: BTreeMap<String, usize> = BTreeMap::new();
+    let mut salt = Vec::new();
     for value in objects {
         if let Some(source) = object::label(&value, label::SOURCE) {
             *sources.entry(source.to_owned()).or_default() += 1;
@@ -204,10 +219,40 @@ async fn fleet(args: &PlanArgs) -> Result<(Fleet, String)> {
                 }
                 out.others.push(value);
             }
+            "HelmRelease" => out.known.releases.push(HelmRelease::from_object(&value).with_context(|| format!("read the HelmRelease {}", object::name(&value)))?),
+            "Secret" => {
+                let data = |key: &str| value["data"][key].as_str().and_then(|text| base64::engine::general_purpose::STANDARD.decode(text).ok());
+                if object::name(&value) == secret::RENDER_SALT {
+                    salt = data("salt").unwrap_or_default();
+                } else if let (Some(of), Some(answers)) = (data("of"), data("answers")) {
+                    let owner = value["metadata"]["ownerReferences"][0]["name"].as_str().unwrap_or_default();
+                    let answers = (String::from_utf8_lossy(&of).into_owned(), plan::rendered::read_answers(&answers));
+                    out.known.answers.insert(object::key(object::namespace(&value), owner), answers);
+                }
+            }
             "" => {}
             _ => out.others.push(value),
         }
     }
     let source = sources.into_iter().max_by_key(|(_, n)| *n).map_or_else(|| "preview".to_owned(), |(source, _)| source);
-    Ok((out, source))
+    Ok((out, source, salt))
+}
+
+/// The Secrets that renders depend on: the salt of random values, and what agents told of their clusters. Who may not read them sees
+/// other random values, and nothing of what is looked up.
+async fn secrets(dynamic: &cluster::Dynamic, objects: &[Value]) -> Result<Vec<Value>> {
+    let Some(kind) = cluster::resource::built_in("v1", "Secret") else { return Ok(Vec::new()) };
+    let pinned = objects.iter().filter(|o| object::text(o, "kind") == "HelmRelease" && object::annotation(o, annotation::ANSWERED).is_some());
+    let names = pinned.map(|o| (object::namespace(o).to_owned(), plan::rendered::answers_name(object::name(o))));
+    let mut out = Vec::new();
+    for (namespace, name) in names.chain([(namespace::RESERVED.to_owned(), secret::RENDER_SALT.to_owned())]) {
+        match dynamic.get_opt(&kind, &namespace, &name).await {
+            Ok(found) => out.extend(found.map(|mut secret| {
+                secret["kind"] = "Secret".into();
+                secret
+            })),
+            Err(error) => crate::exit::say(&format!("cannot read the Secret {namespace}/{name}: {}", cluster::error::message(&error))),
+        }
+    }
+    Ok(out)
 }

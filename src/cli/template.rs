@@ -103,7 +103,7 @@ impl Words {
 }
 
 /// The files of a folder, links followed; the fault is worded as Go's.
-fn walk(dir: &Path, base: &Path, out: &mut BTreeMap<String, Vec<u8>>) -> Result<(), String> {
+pub(crate) fn walk(dir: &Path, base: &Path, out: &mut BTreeMap<String, Vec<u8>>) -> Result<(), String> {
     let shown = |path: &Path| path.display().to_string();
     for entry in std::fs::read_dir(dir).map_err(|e| open_fault(&shown(dir), &e))? {
         let path = entry.map_err(|e| open_fault(&shown(dir), &e))?.path();

@@ -43,16 +43,7 @@ impl Repositories {
     }
 
     async fn answer(&self, namespace: &str, options: &HelmOptions) -> Result<(), String> {
-        let secret = &options.chart_pull_secret;
-        let credentials = if secret.name.is_empty() {
-            None
-        } else {
-            let namespace = if secret.namespace.is_empty() { namespace } else { &secret.namespace };
-            let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-            let found = api.get(&secret.name).await.map_err(|e| cluster::error::message(&e))?;
-            let text = |key: &str| found.data.as_ref().and_then(|d| d.get(key)).map(|b| String::from_utf8_lossy(&b.0).into_owned()).unwrap_or_default();
-            Some(registry::Credentials { username: text("username"), password: registry::Secret::new(text("password")) })
-        };
+        let credentials = credentials(&self.client, namespace, options).await?;
         let reference = registry::Reference { repository: options.repo.clone(), chart: options.chart.clone(), version: options.chart_version.clone() };
         let source = registry::pool::Source { reference, credentials, plain_http: options.plain_http == Some(true) };
         match self.pool.find(&source).await {
@@ -64,6 +55,19 @@ impl Repositories {
             Err(error) => Err(cluster::error::chain(&error)),
         }
     }
+}
+
+/// The credentials of a chart's repository; a Secret without a namespace lies in `namespace`.
+pub(crate) async fn credentials(client: &Client, namespace: &str, options: &HelmOptions) -> Result<Option<registry::Credentials>, String> {
+    let secret = &options.chart_pull_secret;
+    if secret.name.is_empty() {
+        return Ok(None);
+    }
+    let namespace = if secret.namespace.is_empty() { namespace } else { &secret.namespace };
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let found = api.get(&secret.name).await.map_err(|e| cluster::error::message(&e))?;
+    let text = |key: &str| found.data.as_ref().and_then(|d| d.get(key)).map(|b| String::from_utf8_lossy(&b.0).into_owned()).unwrap_or_default();
+    Ok(Some(registry::Credentials { username: text("username"), password: registry::Secret::new(text("password")) }))
 }
 
 impl ChartLookup for Repositories {
@@ -122,7 +126,10 @@ impl World {
         if chart.metadata.deletion_timestamp.is_some() {
             return Ok(Settled::QUIET);
         }
-        let answer = lookup.look(&key.namespace, &chart.spec.options).await;
+        let answer = match crate::gitcharts::path_of(&chart) {
+            Some(path) => self.look_in_git(key, &chart, path).await,
+            None => lookup.look(&key.namespace, &chart.spec.options).await,
+        };
         let next = if answer == ChartAnswer::Found { Next::Done } else { Next::After(AGAIN) };
         let changed = self.perform_in_order(&answered(&chart, &answer)).await?;
         Ok(Settled { next, changed })

@@ -25,6 +25,7 @@ use engine::{Cache, CancellationToken, Clock, Key, Next, Queue, Recorder, Regist
 use kube::Client;
 use parking_lot::Mutex;
 
+pub(crate) use self::access::{Place, Unusable, remote};
 use self::trees::Trees;
 
 /// A burst of changes is over when it was quiet for this long.
@@ -43,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) git: git::Git,
     /// Rendered state.
     pub(crate) descriptions: Cache<Description>,
+    /// Rendered charts.
+    pub(crate) renders: Arc<crate::rendering::Renders>,
     /// The fleet.
     pub(crate) clusters: Cache<ManagedCluster>,
     /// For provenance, and to know what a missing Description means.
@@ -125,6 +128,12 @@ impl Writer {
             // Status is the agents' business; the generation tells a change of the spec without comparing megabytes.
             if change.touches(|d| (d.metadata.generation, d.metadata.labels.clone(), d.metadata.deletion_timestamp.is_some())) {
                 writer.mark_namespace(&change.key.namespace);
+            }
+        });
+        let writer = Arc::downgrade(self);
+        self.context.renders.on_change(move |namespace| {
+            if let Some(writer) = writer.upgrade() {
+                writer.mark_namespace(namespace);
             }
         });
         let writer = self.clone();

@@ -12,12 +12,14 @@ use kube::Client;
 
 pub mod charts;
 mod delivery;
+mod gitcharts;
 pub mod lifecycle;
 pub mod pipeline;
 pub mod registration;
 
 mod parsed;
 mod perform;
+mod rendering;
 mod turns;
 mod world;
 

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Runs the pipeline until shutdown.
 pub async fn run(client: Client, options: Options, shutdown: CancellationToken) {
     let tasks = Tasks::new(&shutdown);
-    let world = World::start(&client, &options.clock, &options.metrics, &options.reserved_namespace, options.charts.is_some(), &tasks);
+    let world = World::start(&client, &options, &tasks);
     tokio::select! {
         () = world.synced() => {}
         () = shutdown.cancelled() => {
@@ -31,6 +31,7 @@ pub async fn run(client: Client, options: Options, shutdown: CancellationToken) 
             client,
             git,
             descriptions: world.descriptions.clone(),
+            renders: world.renders.clone(),
             clusters: world.clusters.clone(),
             subscriptions: world.subscriptions.clone(),
             clock: options.clock.clone(),

@@ -231,10 +231,15 @@ impl World {
 
     /// A turn over a Description of charts: its HelmReleases.
     pub(crate) async fn helm_turn(&self, key: &Key) -> Result<Settled, TurnError> {
-        let Some(description) = self.descriptions.get_key(key) else { return Ok(Settled::QUIET) };
+        let Some(description) = self.descriptions.get_key(key) else {
+            self.renders.forget(key);
+            return Ok(Settled::QUIET);
+        };
         if description.spec.deployer != api::apps::DeployerType::Helm {
             return Ok(Settled::QUIET);
         }
+        // Until each chart in Git was read, nothing is known of what is wanted.
+        let Some(digests) = self.chart_digests(&description) else { return Ok(Settled::QUIET) };
         let uid = description.metadata.uid.clone().unwrap_or_default();
         let mut taken = BTreeMap::new();
         for release in self.releases.in_namespace(&key.namespace) {
@@ -244,8 +249,21 @@ impl World {
             }
         }
         let next = self.share_pull_secrets(&description).await?;
-        let seen = releases::Seen { releases: self.releases.by("description", &uid), description, taken };
-        let changed = self.perform_in_order(&releases::decide(&seen)).await?;
+        let mut seen = releases::Seen {
+            releases: self.releases.by("description", &uid),
+            description,
+            taken,
+            facts: self.render_facts(&key.namespace),
+            digests,
+            found: self.found_renders(key),
+        };
+        let mut changed = self.perform_in_order(&releases::decide(&seen)).await?;
+        let (news, again) = self.render_releases(key, &seen.description).await?;
+        if news {
+            (seen.releases, seen.found) = (self.releases.by("description", &uid), self.found_renders(key));
+            changed |= self.perform_in_order(&releases::decide(&seen)).await?;
+        }
+        let next = if let (Next::After(a), Next::After(b)) = (&next, &again) { Next::After(*a.min(b)) } else if matches!(next, Next::Done) { again } else { next };
         Ok(Settled { next, changed })
     }
 

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::apps::{
-    Base, Description, FeedInventory, Globalization, HelmChart, HelmRelease, Localization, Manifest, OverridePolicy, Subscription,
+    Base, DeployerType, Description, FeedInventory, Globalization, HelmChart, HelmRelease, Localization, Manifest, OverridePolicy, Subscription,
 };
 use api::clusters::ManagedCluster;
-use api::known::label;
+use api::gitops::{GitSource, GitTarget};
+use api::known::{annotation, label};
 use api::object::ObjectRef;
 use cluster::Target;
 use engine::{Cache, Change, Clock, Key, Queue, Recorder, Registry, Tasks};
@@ -22,8 +23,11 @@ use plan::overrides::{Digest, Override};
 use plan::render::{self, ClusterFacts, Memo, Part, feed_index};
 use plan::step::label_of;
 use plan::subscription::made_for;
+use serde_json::json;
 
+use crate::Options;
 use crate::parsed::Parsed;
+use crate::rendering::Renders;
 
 /// A Manifest or a HelmChart, by kind and key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,6 +114,15 @@ pub(crate) struct World {
     chart_parts: Parsed<Part>,
     reserved: String,
     verify_charts: bool,
+    /// Chart repositories; without them nothing is rendered for branches.
+    pub(crate) pool: Option<registry::Pool>,
+    /// The repositories of this process.
+    pub(crate) git: Option<git::Git>,
+    pub(crate) targets: Cache<GitTarget>,
+    pub(crate) sources: Cache<GitSource>,
+    /// Charts that lie in repositories beside their manifests, by HelmChart.
+    pub(crate) git_charts: Mutex<BTreeMap<Key, Arc<registry::pool::Loaded>>>,
+    pub(crate) renders: Arc<Renders>,
 }
 
 /// Index key of the user's Localizations of a feed in one namespace.
@@ -139,12 +152,10 @@ impl World {
     /// Caches, followed through `client`, that wake the queues.
     pub(crate) fn start(
         client: &Client,
-        clock: &Arc<dyn Clock>,
-        metrics: &Registry,
-        reserved: &str,
-        verify_charts: bool,
+        options: &Options,
         tasks: &Tasks,
     ) -> Arc<Self> {
+        let (clock, metrics) = (&options.clock, &options.metrics);
         let queue = || engine::Backoff::default();
         let world = Arc::new(Self {
             client: client.clone(),
@@ -202,8 +213,14 @@ impl World {
             globals: Parsed::default(),
             parts: Parsed::default(),
             chart_parts: Parsed::default(),
-            reserved: reserved.to_owned(),
-            verify_charts,
+            reserved: options.reserved_namespace.clone(),
+            verify_charts: options.charts.is_some(),
+            pool: options.chart_pool.clone().filter(|_| options.git.is_some()),
+            git: options.git.clone(),
+            targets: Cache::new(),
+            sources: Cache::new(),
+            git_charts: Mutex::default(),
+            renders: Arc::default(),
         });
         world.listen();
         world.follow(client, tasks);
@@ -212,6 +229,10 @@ impl World {
 
     fn follow(&self, client: &Client, tasks: &Tasks) {
         let all = || client.clone();
+        if self.git.is_some() {
+            self.targets.follow("follow-gittargets", all(), Target::of::<GitTarget>(""), tasks);
+            self.sources.follow("follow-gitsources", all(), Target::of::<GitSource>(""), tasks);
+        }
         self.clusters.follow("follow-clusters", all(), Target::of::<ManagedCluster>(""), tasks);
         self.manifests.follow("follow-manifests", all(), Target::of::<Manifest>(&self.reserved), tasks);
         self.charts.follow("follow-charts", all(), Target::of::<HelmChart>(""), tasks);
@@ -226,6 +247,10 @@ impl World {
 
     /// Completes when every cache holds a full list: before that, absence proves nothing and no turn may be taken.
     pub(crate) async fn synced(&self) {
+        if self.git.is_some() {
+            self.targets.synced().await;
+            self.sources.synced().await;
+        }
         self.clusters.synced().await;
         self.manifests.synced().await;
         self.charts.synced().await;
@@ -376,6 +401,8 @@ impl World {
         on!(globalizations, on_globalization);
         on!(inventories, on_inventory);
         on!(clusters, on_cluster);
+        on!(targets, on_target);
+        on!(sources, on_source);
     }
 
     fn on_subscription(&self, change: &Change<'_, Subscription>) {
@@ -499,8 +526,11 @@ impl World {
         if made {
             self.wake_links(&target);
         }
-        if spec {
+        if spec || change.touches(|c| crate::gitcharts::path_of(c).map(str::to_owned)) {
             self.queues.charts.add(change.key.clone());
+        }
+        if change.new.is_none() {
+            self.git_charts.lock().remove(change.key);
         }
         self.queues.feeds.add((FeedKind::Chart, change.key.clone()));
         if let (Some(old), None) = (change.old, change.new) {
@@ -519,7 +549,8 @@ impl World {
 
     fn on_release(&self, change: &Change<'_, HelmRelease>) {
         let Some(any) = change.any() else { return };
-        if change.touches(|r| (r.spec.clone(), r.metadata.labels.clone(), r.metadata.deletion_timestamp.clone(), r.metadata.finalizers.clone()))
+        let answered = |r: &HelmRelease| r.metadata.annotations.as_ref().and_then(|a| a.get(annotation::ANSWERED)).cloned();
+        if change.touches(|r| (r.spec.clone(), r.metadata.labels.clone(), r.metadata.deletion_timestamp.clone(), r.metadata.finalizers.clone(), answered(r)))
             && let Some(owner) = any.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Description")
         {
             self.queues.helm.add(Key::new(&change.key.namespace, &owner.name));
@@ -594,6 +625,10 @@ impl World {
                 }
             }
         }
+        let facts = |c: &ManagedCluster| (c.metadata.labels.clone(), c.status.as_ref().is_none_or(|s| s.k8s_version.is_empty()), c.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(annotation::API_VERSIONS)));
+        if made || change.touches(facts) {
+            self.queues.helm.add_all(self.descriptions.in_namespace(&change.key.namespace).iter().filter(|d| d.spec.deployer == DeployerType::Helm).map(|d| Key::of(&**d)));
+        }
         if !made && !change.touches(|c| (c.metadata.labels.clone(), c.spec.cluster_id.clone())) {
             return;
         }
@@ -602,6 +637,27 @@ impl World {
             self.queues.subscriptions.add(Key::of(&*subscription));
             self.queues.statuses.add(Key::of(&*subscription));
         }
+    }
+
+    /// Another branch writer: other clusters may have branches.
+    fn on_target(&self, change: &Change<'_, GitTarget>) {
+        if change.old.is_none() || change.new.is_none() || change.touches(|t| (t.spec.suspend, json!(t.spec.cluster_selector), t.metadata.deletion_timestamp.is_some())) {
+            self.queues.helm.add_all(self.descriptions.list().iter().filter(|d| d.spec.deployer == DeployerType::Helm).map(|d| Key::of(&**d)));
+        }
+    }
+
+    /// A new revision: charts that lie in the repository may have changed.
+    fn on_source(&self, change: &Change<'_, GitSource>) {
+        let revision = |s: &GitSource| s.status.as_ref().map(|status| status.last_applied_revision.clone()).unwrap_or_default();
+        let Some(source) = change.new.filter(|_| change.old.is_none() || change.touches(revision)) else { return };
+        let mark = crate::gitcharts::mark_of(source);
+        let of = |c: &HelmChart| crate::gitcharts::path_of(c).is_some() && label_of(&c.metadata, label::SOURCE) == mark;
+        self.queues.charts.add_all(self.charts.list().iter().filter(|c| of(c)).map(|c| Key::of(&**c)));
+    }
+
+    /// Namespace of what belongs to no cluster.
+    pub(crate) fn reserved(&self) -> &str {
+        &self.reserved
     }
 
     /// Whether charts are verified before they are deployed.

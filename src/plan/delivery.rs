@@ -107,6 +107,13 @@ pub fn held_back<'a>(
         .collect()
 }
 
+/// The directories of rendered releases that must stay as they are: of directories that stay, of releases that are not rendered now,
+/// and where it is not known yet which there are.
+pub fn held_releases(before: &BTreeSet<String>, held: &BTreeSet<String>, tree: &crate::tree::Tree) -> BTreeSet<String> {
+    let of = |release: &String| release.rsplit_once('/').map(|(d, _)| d.to_owned()).unwrap_or_default();
+    before.iter().filter(|r| held.contains(&of(r)) || tree.waiting.contains(*r) || tree.unknown.contains(&of(r))).cloned().collect()
+}
+
 /// Where the content of a commit comes from; equal input gives an equal message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Provenance {

@@ -20,6 +20,7 @@ pub mod predict;
 pub mod preview;
 pub mod registration;
 pub mod releases;
+pub mod rendered;
 pub mod render;
 pub mod shadow;
 pub mod shares;

@@ -4,6 +4,7 @@
 //! pipeline makes Bases and Descriptions (their steps are taken as done), the tree is laid out. So the preview of a branch is
 //! the branch, byte for byte.
 
+mod charts;
 mod compare;
 #[cfg(test)]
 mod tests;
@@ -13,13 +14,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Kind;
-use api::apps::{Base, Description, Feed, FeedInventory, Globalization, HelmChart, Localization, Manifest, Subscription, SubscriptionStatus};
+use api::apps::{Base, DeployerType, Description, Feed, FeedInventory, Globalization, HelmChart, Localization, Manifest, Subscription, SubscriptionStatus};
 use api::clusters::ManagedCluster;
 use api::gitops::FileFault;
 use api::object;
 use jiff::Timestamp;
 use serde_json::Value;
 
+pub use charts::{Charts, Known, NoCharts, digest_of};
 pub use compare::{ClusterChange, FileChange, Group, Placed, Report, compare};
 pub use text::{markdown, text};
 
@@ -43,6 +45,8 @@ pub struct Fleet {
     pub bindings: BTreeMap<String, SubscriptionStatus>,
     /// Objects of the parent that do not come from this repository (feeds and overrides made by hand).
     pub others: Vec<Value>,
+    /// What is known of its releases.
+    pub known: Known,
 }
 
 /// How branches are written.
@@ -184,7 +188,7 @@ fn index_of(feed: &Feed) -> String {
 /// Computes the fleet for a revision. `created` says since when an object exists, for overrides of equal priority; `now` is the
 /// instant at which tolerations are judged.
 #[must_use]
-pub fn compute(desired: &Desired, fleet: &Fleet, target: &Target, created: &dyn Fn(&crate::source::Place) -> Option<Timestamp>, now: Timestamp) -> State {
+pub fn compute(desired: &Desired, fleet: &Fleet, target: &Target, created: &dyn Fn(&crate::source::Place) -> Option<Timestamp>, now: Timestamp, charts: &dyn Charts) -> State {
     let mut out = State { faults: desired.faults.clone(), ..State::default() };
     let mut objects = Objects::default();
     let mut unread = Vec::new();
@@ -208,6 +212,7 @@ pub fn compute(desired: &Desired, fleet: &Fleet, target: &Target, created: &dyn 
     let framework = Framework::standard();
     let mut memo = Memo::default();
     let mut parts = BTreeMap::new();
+    let by_namespace: BTreeMap<&str, &ManagedCluster> = fleet.clusters.iter().filter_map(|c| Some((c.metadata.namespace.as_deref()?, c))).collect();
     let subscriptions = std::mem::take(&mut objects.subscriptions);
     for mut one in subscriptions {
         let key = key_of(&one.metadata);
@@ -218,8 +223,16 @@ pub fn compute(desired: &Desired, fleet: &Fleet, target: &Target, created: &dyn 
         one.status = Some(bound.status.clone());
         for description in describe(&one, inventory.as_ref(), &facts, &objects, &mut memo, &mut bound) {
             let namespace = description.metadata.namespace.clone().unwrap_or_default();
-            parts.entry(namespace).or_insert_with(Vec::new).push(part(&description, object_file));
+            let mut made = part(&description, object_file);
+            if description.spec.deployer == DeployerType::Helm
+                && let Some(cluster) = by_namespace.get(namespace.as_str())
+            {
+                made.releases = charts::rendered(&description, cluster, &fleet.known, charts, now, &mut bound.findings);
+            }
+            parts.entry(namespace).or_insert_with(Vec::new).push(made);
         }
+        bound.findings.sort();
+        bound.findings.dedup();
         out.subscriptions.insert(key, bound);
     }
     for (key, cluster) in &facts {

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::apps::{Description, HelmRelease};
-use api::known::{component, finalizer, label};
+use api::known::{annotation, component, finalizer, label};
 use api::names::is_label_value;
 use api::object;
 use api::reason::Reason;
 use serde_json::{Map, Value, json};
 
+use crate::rendered::{self, Facts, Found};
 use crate::step::{MetaWish, Step, Version, app_ref, label_of, owner};
 
 /// One reading of the world around a Description of charts.
@@ -21,6 +22,12 @@ pub struct Seen {
     pub releases: Vec<Arc<HelmRelease>>,
     /// Releases of other Descriptions in the same cluster: target namespace and release name, and who has it.
     pub taken: BTreeMap<(String, String), String>,
+    /// What is known of the cluster, when its releases are rendered for a branch.
+    pub facts: Option<Facts>,
+    /// By the name of the HelmRelease: digest of its chart, when that lies in a repository beside the manifests.
+    pub digests: BTreeMap<String, String>,
+    /// By the name of the HelmRelease: what came of rendering it.
+    pub found: BTreeMap<String, Found>,
 }
 
 /// Name of the HelmRelease of a chart.
@@ -95,7 +102,12 @@ pub fn decide(seen: &Seen) -> Vec<Step> {
                 continue;
             };
             let now = seen.releases.iter().find(|release| release.metadata.name.as_deref() == Some(&name));
-            let object = fresh(&seen.description, &name, &chart.name, &raw, &values.0, now.map(Arc::as_ref));
+            let mut object = fresh(&seen.description, &name, &chart.name, &raw, &values.0, now.map(Arc::as_ref));
+            if let Some(facts) = &seen.facts {
+                let digest = seen.digests.get(&name).map(String::as_str).unwrap_or_default();
+                let of = rendered::wish(&object["spec"], &object::annotations(&object), digest);
+                object["metadata"]["annotations"][annotation::RENDER] = json!(rendered::pin(&of, facts, seen.found.get(&name), now.map(Arc::as_ref)).text());
+            }
             let at = (text(&object, "targetNamespace"), text(&object, "releaseName"));
             let other = seen.taken.get(&at).cloned().or_else(|| names.contains(&at).then(|| "another chart of this Subscription".to_owned()));
             if let Some(other) = other {
@@ -183,9 +195,11 @@ fn fresh(description: &Description, name: &str, chart_name: &str, chart: &Value,
 }
 
 fn update(release: &HelmRelease, object: &Value) -> Option<Step> {
+    let mut annotations: BTreeMap<String, Option<String>> = object::annotations(object).into_iter().map(|(k, v)| (k, Some(v))).collect();
+    annotations.entry(annotation::RENDER.to_owned()).or_insert(None);
     let wish = MetaWish {
         labels: object::labels(object).into_iter().map(|(k, v)| (k, Some(v))).collect(),
-        annotations: object::annotations(object).into_iter().map(|(k, v)| (k, Some(v))).collect(),
+        annotations,
         finalizers: vec![finalizer::APP],
         ..MetaWish::default()
     };

@@ -14,7 +14,7 @@ mod tests;
 pub use assemble::{Desired, Place, Settings, Wanted, assemble, digest_of};
 pub use decide::{Decision, Held, HeldBack, Inventory, decide};
 pub use ignore::Ignore;
-pub use read::{Body, Found, MAX_FILE, Parsed, is_wanted, keeps_itself, read};
+pub use read::{Body, ChartDirectories, Found, MAX_FILE, Parsed, is_wanted, keeps_itself, read};
 pub use settle::{Report, settle};
 
 /// Annotations that the source controller writes on what it applies.

@@ -6,6 +6,7 @@
 //! .anabranch.yaml                                        layout, owner, our directories
 //! <namespace>/<subscription>/<kind>[.<group>].<namespace or _>.<name>.yaml
 //! <namespace>/<subscription>/helmrelease.apps.clusternet.io.<namespace>.<name>.yaml
+//! <namespace>/<subscription>/<namespace>.<release>/...   what its chart renders to, see [`crate::rendered`]
 //! _bases/<base>/...                                      Bases that people made by hand
 //! ```
 //!
@@ -52,6 +53,10 @@ pub struct Part {
     pub directory: String,
     /// Its files, sorted by name.
     pub files: Vec<ObjectFile>,
+    /// Releases by their directory below this one; none while one could not be rendered.
+    pub releases: BTreeMap<String, Option<Arc<Vec<ObjectFile>>>>,
+    /// It is not known yet which releases there are.
+    pub unknown: bool,
     /// Objects that cannot be files; the others are.
     pub faults: Vec<TreeFault>,
 }
@@ -61,6 +66,10 @@ pub struct Part {
 pub struct Tree {
     /// Path -> content.
     pub files: BTreeMap<String, Arc<str>>,
+    /// Directories of releases that stay as they are, because they could not be rendered.
+    pub waiting: BTreeSet<String>,
+    /// Directories whose releases are not known yet: all of them stay.
+    pub unknown: BTreeSet<String>,
     /// What could not be written.
     pub faults: Vec<TreeFault>,
 }
@@ -74,13 +83,19 @@ pub struct Marker {
     pub owner: String,
     /// Our directories, from the root.
     pub directories: BTreeSet<String>,
+    /// Directories of rendered releases, from the root; all that is below them is ours, and nothing of it is applied as it is.
+    pub releases: BTreeSet<String>,
 }
 
 impl Marker {
     /// The file's content.
     #[must_use]
     pub fn text(&self) -> String {
-        manifest::emit(&json!({"layout": self.layout, "owner": self.owner, "directories": self.directories}))
+        let mut out = json!({"layout": self.layout, "owner": self.owner, "directories": self.directories});
+        if !self.releases.is_empty() {
+            out["releases"] = json!(self.releases);
+        }
+        manifest::emit(&out)
     }
 
     /// Reads the file; `None` when it is not one that this version understands.
@@ -89,15 +104,22 @@ impl Marker {
         let text = manifest::read::text(bytes).ok()?;
         let value = manifest::parse(text, &manifest::Limits::OBJECT).ok()?;
         let layout = value.get("layout")?.as_i64()?;
-        let directories = value.get("directories").and_then(Value::as_array).into_iter().flatten();
-        let directories = directories.filter_map(Value::as_str).map(str::to_owned).collect();
-        (layout == LAYOUT).then(|| Self { layout, owner: object::text(&value, "owner").to_owned(), directories })
+        let set = |field: &str| value.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        (layout == LAYOUT).then(|| Self { layout, owner: object::text(&value, "owner").to_owned(), directories: set("directories"), releases: set("releases") })
+    }
+
+    /// The directory of the rendered release that a path is in, and the path below it.
+    #[must_use]
+    pub fn release_of<'a>(&self, path: &'a str) -> Option<(&'a str, &'a str)> {
+        path.match_indices('/').map(|(at, _)| (&path[..at], &path[at + 1..])).find(|(directory, _)| self.releases.contains(*directory))
     }
 
     /// Whether a path is ours: the marker itself, and files named as ours in our directories.
     #[must_use]
     pub fn owns(&self, path: &str) -> bool {
-        path == LAYOUT_FILE || path.rsplit_once('/').is_some_and(|(directory, name)| self.directories.contains(directory) && is_object_name(name))
+        path == LAYOUT_FILE
+            || path.rsplit_once('/').is_some_and(|(directory, name)| self.directories.contains(directory) && is_object_name(name))
+            || self.release_of(path).is_some()
     }
 }
 
@@ -258,7 +280,7 @@ pub fn assemble<'a>(owner: &str, prefix: &str, parts: impl IntoIterator<Item = &
     let mut out = Tree::default();
     let prefix = prefix.trim_matches('/');
     let under = |directory: &str| if prefix.is_empty() { directory.to_owned() } else { format!("{prefix}/{directory}") };
-    let mut directories = BTreeSet::new();
+    let (mut directories, mut releases) = (BTreeSet::new(), BTreeSet::new());
     for part in parts {
         out.faults.extend(part.faults.iter().cloned());
         if part.files.is_empty() {
@@ -274,9 +296,23 @@ pub fn assemble<'a>(owner: &str, prefix: &str, parts: impl IntoIterator<Item = &
                 out.faults.push(TreeFault { description: part.directory.clone(), message: format!("two Descriptions would write {path}") });
             }
         }
+        if part.unknown {
+            out.unknown.insert(directory.clone());
+        }
+        for (name, files) in &part.releases {
+            let below = format!("{directory}/{name}");
+            let Some(files) = files else {
+                out.waiting.insert(below);
+                continue;
+            };
+            for file in files.iter() {
+                out.files.insert(format!("{below}/{}", file.name), file.text.clone());
+            }
+            releases.insert(below);
+        }
         directories.insert(directory);
     }
-    let marker = Marker { layout: LAYOUT, owner: owner.to_owned(), directories };
+    let marker = Marker { layout: LAYOUT, owner: owner.to_owned(), directories, releases };
     out.files.insert(LAYOUT_FILE.to_owned(), marker.text().into());
     out.faults.sort();
     out
@@ -289,9 +325,11 @@ pub fn ours(before: Option<&Marker>, wanted: &Tree) -> Marker {
         layout: LAYOUT,
         owner: String::new(),
         directories: BTreeSet::new(),
+        releases: BTreeSet::new(),
     });
     if let Some(before) = before {
         out.directories.extend(before.directories.iter().cloned());
+        out.releases.extend(before.releases.iter().cloned());
     }
     out
 }
@@ -312,7 +350,7 @@ pub enum Entry {
 /// # Errors
 /// When a file of ours is no object.
 pub fn read_entry(marker: &Marker, path: &str, bytes: &[u8]) -> Result<Entry, String> {
-    if path == LAYOUT_FILE || !marker.owns(path) {
+    if path == LAYOUT_FILE || !marker.owns(path) || marker.release_of(path).is_some() {
         return Ok(Entry::Foreign);
     }
     let text = manifest::read::text(bytes).map_err(|fault| fault.in_file(path))?;

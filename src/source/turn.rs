@@ -13,7 +13,7 @@ use engine::{Key, Next};
 use futures::StreamExt;
 use git::{Filter, Mode, ObjectId, Revision, Selector};
 use plan::kinds::Kinds;
-use plan::source::{Body, Decision, Desired, Ignore, MAX_FILE, Place, Report, Settings, assemble, decide, is_wanted, read};
+use plan::source::{Body, ChartDirectories, Decision, Desired, Ignore, MAX_FILE, Place, Report, Settings, assemble, decide, is_wanted, read};
 
 use crate::state::{Files, State};
 use crate::worker::{Ended, Worker, request_of, unread};
@@ -121,12 +121,13 @@ impl Worker {
         let filter = Filter::under(source.spec.paths.iter().map(String::as_str));
         let listing = remote.list(revision.commit, &filter).await.map_err(|error| unreadable(&error))?;
         let ignore = Ignore::new(source.spec.ignore.iter().map(String::as_str));
+        let charts = ChartDirectories::among(listing.files.iter().map(|f| f.path.as_str()));
         let mut kept = Files::new();
         let mut missing: Vec<(String, ObjectId, Mode)> = Vec::new();
         let mut out: BTreeMap<String, Arc<plan::source::Parsed>> = BTreeMap::new();
         for file in listing.files {
             let wanted = is_wanted(&file.path) || file.mode == Mode::Submodule;
-            if !wanted || ignore.matches(&file.path) {
+            if !wanted || ignore.matches(&file.path) || charts.has(&file.path) {
                 continue;
             }
             let key = (file.path, file.id);

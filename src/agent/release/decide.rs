@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chart::helm::record::status;
-use chart::{Record, Val};
+use chart::{Bundle, Record, Val};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -15,6 +15,8 @@ pub(super) struct Wanted<'a> {
     pub(super) version: &'a str,
     /// Values of the user.
     pub(super) config: &'a Value,
+    /// What it renders to, when the branch has that.
+    pub(super) bundle: Option<&'a Bundle>,
     /// Whether a failed installation is removed before the next one.
     pub(super) atomic: bool,
     /// How long an action may take.
@@ -72,8 +74,7 @@ pub(super) fn decide(history: &[Record], wanted: &Wanted<'_>, now: Timestamp) ->
 /// Whether a revision is of the chart and the values that are wanted.
 fn is(record: &Record, wanted: &Wanted<'_>) -> bool {
     let plain = |v: &Value| if v.is_null() { Value::Object(serde_json::Map::new()) } else { v.clone() };
-    record.chart_text("name") == wanted.chart
-        && registry::pool::allows(wanted.version, record.chart_text("version"))
+    wanted.bundle.map_or_else(|| record.chart_text("name") == wanted.chart && registry::pool::allows(wanted.version, record.chart_text("version")), |bundle| bundle.is_of(record))
         // Numbers without a fraction are written in two ways.
         && Val::from_json(&plain(&record.config)).deep_equal(&Val::from_json(&plain(wanted.config)))
 }
@@ -91,7 +92,7 @@ mod tests {
     }
 
     fn check(history: &[Record], version: &str, config: Value, change: impl Fn(&mut Wanted<'_>), want: Action) {
-        let mut wanted = Wanted { chart: "web", version, config: &config, atomic: false, timeout: Duration::from_secs(300), ours: None, retry: false };
+        let mut wanted = Wanted { chart: "web", version, config: &config, bundle: None, atomic: false, timeout: Duration::from_secs(300), ours: None, retry: false };
         change(&mut wanted);
         let now = "2026-01-01T00:01:00Z".parse().expect("a time");
         let states: Vec<_> = history.iter().map(|r| (r.version, &r.info.status)).collect();
@@ -121,6 +122,17 @@ mod tests {
         check(&two, "1.4.0", json!({"a": 1}), |w| w.atomic = true, Action::Upgrade(0));
         check(&two, "1.3.0", json!({"a": 1}), as_is, Action::Nothing);
         check(&two, "1.2.0", json!({"a": 1}), as_is, Action::Upgrade(0));
+    }
+
+    #[test]
+    fn the_bytes_of_the_branch_count() {
+        let mut one = record(1, "deployed", "1.2.0", json!({}));
+        one.manifest = "a".into();
+        let bundle = |manifest: &str| Bundle { chart: one.chart.clone(), manifest: manifest.into(), ..Bundle::default() };
+        for (manifest, want) in [("a", Action::Nothing), ("b", Action::Upgrade(0))] {
+            let wanted = Wanted { chart: "web", version: "", config: &json!({}), bundle: Some(&bundle(manifest)), atomic: false, timeout: Duration::from_secs(9), ours: None, retry: false };
+            assert_eq!(decide(std::slice::from_ref(&one), &wanted, Timestamp::UNIX_EPOCH), want, "{manifest}");
+        }
     }
 
     #[test]

@@ -1,20 +1,18 @@
 //! What can be done to a release: install, upgrade, roll back, uninstall; each leaves the record that Helm would leave.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::apps::HelmOptions;
 use api::object;
 use chart::helm::record::{self, status};
-use chart::{HookRecord, Output, Record, Rules};
+use chart::{Bundle, Record, Rules};
 use engine::Clock;
-use registry::pool::Loaded;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::error::DeployError;
 use super::objects::{Child, Owner, read, same, stamp};
-use super::render::{Wish, render};
+use super::render::{From, Wish, render};
 use super::storage::Storage;
 
 /// One thing to do to one release.
@@ -34,7 +32,7 @@ pub(super) struct Outcome {
     pub(super) error: Option<DeployError>,
 }
 
-impl From<DeployError> for Outcome {
+impl std::convert::From<DeployError> for Outcome {
     fn from(error: DeployError) -> Self {
         Self { record: None, error: Some(error) }
     }
@@ -66,7 +64,8 @@ impl Job<'_> {
         self.clock.now().to_string()
     }
 
-    async fn objects(&self, manifest: &str) -> Result<Vec<Value>, DeployError> {
+    /// The objects of a manifest, in their places and marked as the release's.
+    pub(super) async fn objects(&self, manifest: &str) -> Result<Vec<Value>, DeployError> {
         let mut objects = read(manifest)?;
         for object in &mut objects {
             self.child.place(object, &self.owner.namespace).await?;
@@ -88,7 +87,7 @@ impl Job<'_> {
     }
 
     /// Makes the definitions of the chart; those that are there stay as they are unless `replace`.
-    async fn definitions(&self, output: &Output, replace: bool) -> Result<(), DeployError> {
+    async fn definitions(&self, output: &Bundle, replace: bool) -> Result<(), DeployError> {
         let until = self.until();
         let mut made = Vec::new();
         for (path, text) in &output.crds {
@@ -123,26 +122,26 @@ impl Job<'_> {
         Ok(())
     }
 
-    fn fresh(&self, loaded: &Loaded, config: &Value, output: &Output, version: i64) -> Record {
+    fn fresh(&self, config: &Value, bundle: Bundle, version: i64) -> Record {
         let now = self.now();
         Record {
             name: self.owner.name.clone(),
             namespace: self.owner.namespace.clone(),
             version,
-            info: record::Info { first_deployed: now.clone(), last_deployed: now, notes: output.notes.clone(), ..record::Info::default() },
-            chart: record::chart(&loaded.chart),
+            info: record::Info { first_deployed: now.clone(), last_deployed: now, notes: bundle.notes, ..record::Info::default() },
+            chart: bundle.chart,
             config: if config.as_object().is_none_or(serde_json::Map::is_empty) { Value::Null } else { config.clone() },
-            manifest: record::manifest(&output.documents),
-            hooks: output.hooks.iter().map(HookRecord::of).collect(),
+            manifest: bundle.manifest,
+            hooks: bundle.hooks,
             apply_method: "ssa".to_owned(),
             rest: serde_json::Map::new(),
         }
     }
 
     /// Installs a chart that has no revision that counts; `history` may hold removed ones.
-    pub(super) async fn install(&self, loaded: &Arc<Loaded>, config: &Value, history: &[Record]) -> Outcome {
+    pub(super) async fn install(&self, from: &From, config: &Value, history: &[Record]) -> Outcome {
         let version = history.last().map_or(0, |r| r.version) + 1;
-        let mut record = match self.begin_install(loaded, config, version, history).await {
+        let mut record = match self.begin_install(from, config, version, history).await {
             Ok(record) => record,
             Err(error) => return error.into(),
         };
@@ -175,15 +174,15 @@ impl Job<'_> {
         }
     }
 
-    async fn begin_install(&self, loaded: &Arc<Loaded>, config: &Value, version: i64, history: &[Record]) -> Result<Record, DeployError> {
+    async fn begin_install(&self, from: &From, config: &Value, version: i64, history: &[Record]) -> Result<Record, DeployError> {
         let wish = Wish { owner: self.owner, revision: version, is_upgrade: false, config, rules: self.rules, now: self.clock.now() };
-        let mut output = render(self.child, loaded, &wish).await?;
+        let mut output = render(self.child, from, &wish).await?;
         if self.options.skip_crds != Some(true) && !output.crds.is_empty() {
             self.definitions(&output, self.options.replace_crds == Some(true)).await?;
             // Templates may look at what is served by now.
-            output = render(self.child, loaded, &wish).await?;
+            output = render(self.child, from, &wish).await?;
         }
-        let mut record = self.fresh(loaded, config, &output, version);
+        let mut record = self.fresh(config, output, version);
         let objects = self.objects(&record.manifest).await?;
         self.child.check_free(&objects, self.owner, "install").await?;
         self.namespace().await?;
@@ -208,16 +207,16 @@ impl Job<'_> {
     }
 
     /// Upgrades from `current`, the last revision that is, or might be, in the child.
-    pub(super) async fn upgrade(&self, loaded: &Arc<Loaded>, config: &Value, history: &[Record], current: &Record) -> Outcome {
+    pub(super) async fn upgrade(&self, from: &From, config: &Value, history: &[Record], current: &Record) -> Outcome {
         let version = history.last().map_or(0, |r| r.version) + 1;
         let begun = async {
             let wish = Wish { owner: self.owner, revision: version, is_upgrade: true, config, rules: self.rules, now: self.clock.now() };
-            let mut output = render(self.child, loaded, &wish).await?;
+            let mut output = render(self.child, from, &wish).await?;
             if self.options.skip_crds != Some(true) && self.options.replace_crds == Some(true) && !output.crds.is_empty() {
                 self.definitions(&output, true).await?;
-                output = render(self.child, loaded, &wish).await?;
+                output = render(self.child, from, &wish).await?;
             }
-            let mut record = self.fresh(loaded, config, &output, version);
+            let mut record = self.fresh(config, output, version);
             record.info.first_deployed.clone_from(&current.info.first_deployed);
             record.info.status = status::PENDING_UPGRADE.to_owned();
             record.info.description = "Preparing upgrade".to_owned();

@@ -32,6 +32,9 @@ pub(super) enum DeployError {
         #[source]
         source: chart::Error,
     },
+    /// The chart was not rendered for the branch.
+    #[error("{0}")]
+    Unrendered(String),
     /// A rendered document is no object.
     #[error("read {what}: {problem}")]
     Document {

@@ -4,8 +4,10 @@
 //! there is a branch); nothing is uninstalled but what a HelmRelease that is being deleted names; the records are Helm's own, so
 //! that a Helm in the child sees, and may do, what we see and do.
 
+mod answers;
 mod decide;
 mod deploy;
+mod drift;
 mod error;
 mod hooks;
 mod objects;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::apps::{DeployerType, Description, HelmRelease, HelmReleaseStatus};
-use api::known::{annotation, finalizer};
+use api::known::{annotation, finalizer, manager};
 use api::reason::Reason;
 use chart::Rules;
 use chart::helm::record::{Record, status as word};
@@ -26,15 +28,18 @@ use cluster::{Discovery, Dynamic, Target};
 use engine::{Backoff, Cache, EventKind, Key, Next, Queue, Recorder, Regarding, Tasks, work};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use parking_lot::Mutex;
+use plan::rendered::{Pin, Rendered};
 use registry::pool::{Loaded, Source};
-use serde_json::Value;
+use serde_json::json;
 
 use crate::session::Session;
 use decide::{Action, Wanted, decide};
 use deploy::{Job, Outcome, timeout};
 use error::DeployError;
 use objects::{Child, Owner};
+use render::From;
 use storage::Storage;
 
 /// Releases that are worked on at a time; most of the time they wait.
@@ -45,13 +50,36 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_sec
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Whether releases may be acted on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) enum Gate {
     /// Somebody else applies in this cluster, or nothing is known yet.
     #[default]
     Shut,
-    /// They may, but for those of Descriptions that the branch has not caught up with.
-    Open(BTreeSet<String>),
+    /// They may.
+    Open {
+        /// But for those of Descriptions that the branch has not caught up with.
+        behind: BTreeSet<String>,
+        /// What the branch has of each HelmRelease, when there is a branch.
+        rendered: Option<Arc<BTreeMap<String, Arc<Rendered>>>>,
+    },
+}
+
+impl Gate {
+    /// Whether it lets the same pass as another.
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Shut, Self::Shut) => true,
+            (Self::Open { behind: a, rendered: x }, Self::Open { behind: b, rendered: y }) => {
+                a == b
+                    && match (x, y) {
+                        (None, None) => true,
+                        (Some(x), Some(y)) => x.len() == y.len() && x.iter().zip(y.iter()).all(|((n, a), (m, b))| n == m && Arc::ptr_eq(a, b)),
+                        _ => false,
+                    }
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What there is to do.
@@ -61,6 +89,16 @@ enum Turn {
     Release(Key),
     /// The status of a Description of charts.
     Description(Key),
+}
+
+/// What the branch has of a release.
+enum Branch {
+    /// Its releases are not rendered for it.
+    None,
+    /// It has not caught up.
+    NotYet,
+    /// These files.
+    Has(Arc<Rendered>),
 }
 
 /// A revision that failed.
@@ -79,6 +117,7 @@ pub(crate) struct Releases {
     gate: Mutex<Gate>,
     failed: Mutex<BTreeMap<Key, Failed>>,
     child: Child,
+    drift: drift::Drift,
     recorder: Recorder,
 }
 
@@ -91,7 +130,7 @@ pub(crate) fn start(session: &Arc<Session>, descriptions: &Cache<Description>, r
         let queue = queue.clone();
         releases.on_change(move |change| {
             let Some(release) = change.any() else { return };
-            if change.touches(|r| (r.spec.clone(), r.metadata.deletion_timestamp.clone(), r.metadata.uid.clone())) {
+            if change.touches(|r| (r.spec.clone(), r.metadata.deletion_timestamp.clone(), r.metadata.uid.clone(), Pin::read(r))) {
                 queue.add(Turn::Release(Key::of(&**release)));
             }
             // Who comes, goes or changes its state counts in the status of its Description.
@@ -121,6 +160,7 @@ pub(crate) fn start(session: &Arc<Session>, descriptions: &Cache<Description>, r
         descriptions: descriptions.clone(),
         gate: Mutex::default(),
         failed: Mutex::default(),
+        drift: drift::Drift::new(child.clone(), queue.clone(), tasks.clone()),
         child,
         recorder: recorder.clone(),
     });
@@ -155,8 +195,11 @@ impl Releases {
     /// Says whether releases may be acted on.
     pub(crate) fn open(&self, gate: Gate) {
         let mut now = self.gate.lock();
-        if *now == gate {
+        if now.is(&gate) {
             return;
+        }
+        if matches!(gate, Gate::Shut) {
+            self.drift.stop();
         }
         *now = gate;
         drop(now);
@@ -178,21 +221,39 @@ impl Releases {
     async fn release(&self, key: &Key) -> Next {
         let Some(release) = self.releases.get_key(key) else {
             self.failed.lock().remove(key);
+            self.drift.forget(key);
             return Next::Done;
         };
         let gate = self.gate.lock().clone();
-        let Gate::Open(held) = gate else { return Next::Done };
+        let Gate::Open { behind, rendered } = gate else { return Next::Done };
         if release.metadata.deletion_timestamp.is_some() {
             return self.remove(&release).await;
         }
         // The branch has not caught up: the next commit opens the gate.
-        if owner_of(&release).is_some_and(|owner| held.contains(&*owner.name)) {
+        if owner_of(&release).is_some_and(|owner| behind.contains(&*owner.name)) {
             return Next::Done;
         }
-        match self.deploy(&release).await {
+        let found = match self.in_branch(&release, rendered.as_deref()).await {
+            Ok(Branch::Has(found)) => Some(found),
+            Ok(Branch::None) => None,
+            Ok(Branch::NotYet) => return Next::Done,
+            Err(error) => return self.fail(&release, &error).await,
+        };
+        match self.deploy(&release, found).await {
             Ok(next) => next,
             Err(error) => self.fail(&release, &error).await,
         }
+    }
+
+    /// What the branch has of a release.
+    async fn in_branch(&self, release: &HelmRelease, rendered: Option<&BTreeMap<String, Arc<Rendered>>>) -> Result<Branch, DeployError> {
+        let (Some(rendered), Some(pin)) = (rendered, Pin::read(release)) else { return Ok(Branch::None) };
+        self.answer(release, &pin).await?;
+        if !pin.fault.is_empty() {
+            return Err(DeployError::Unrendered(pin.fault));
+        }
+        let found = rendered.get(release.metadata.name.as_deref().unwrap_or_default()).filter(|found| found.of == pin.of);
+        Ok(found.map_or(Branch::NotYet, |found| Branch::Has(found.clone())))
     }
 
     /// Tells that nothing could be done, and when to try again.
@@ -215,19 +276,13 @@ impl Releases {
     }
 
     fn rules(release: &HelmRelease) -> Rules {
-        match release.metadata.annotations.as_ref().and_then(|a| a.get(annotation::HELM_RULES)).map(String::as_str) {
-            Some("3") => Rules::Helm3,
-            _ => Rules::Helm4,
-        }
+        plan::rendered::rules(release.metadata.annotations.as_ref())
     }
 
-    async fn deploy(&self, release: &HelmRelease) -> Result<Next, DeployError> {
+    async fn deploy(&self, release: &HelmRelease, found: Option<Arc<Rendered>>) -> Result<Next, DeployError> {
         let (key, spec) = (Key::of(release), &release.spec);
-        let owner = Owner {
-            name: spec.release_name.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| key.name.to_string()),
-            namespace: spec.target_namespace.clone(),
-        };
-        let config = values(spec.overrides.as_slice())?;
+        let owner = Owner::of(release);
+        let config = plan::rendered::values(spec).map_err(DeployError::Values)?;
         let clock = &*self.session.shared.clock;
         let storage = Storage { child: &self.child, owner: &owner, clock };
         let history = storage.history().await?;
@@ -236,6 +291,7 @@ impl Releases {
             chart: &spec.options.chart,
             version: &spec.options.chart_version,
             config: &config,
+            bundle: found.as_ref().map(|found| &found.bundle),
             atomic: spec.options.atomic == Some(true),
             timeout: timeout(&spec.options),
             ours,
@@ -251,7 +307,20 @@ impl Releases {
                     }
                 }
                 self.failed.lock().remove(&key);
-                return Ok(Next::Done);
+                let Some(last) = history.last().filter(|last| last.info.status == word::DEPLOYED) else { return Ok(Next::Done) };
+                self.deployed_as(release, &owner).await?;
+                let job = Job { child: &self.child, clock, owner: &owner, options: &spec.options, rules: Self::rules(release) };
+                return Ok(match self.drift.mend(&key, &job, last).await {
+                    Ok(0) => Next::Done,
+                    Ok(count) => {
+                        self.session.shared.metrics.count("release_objects_mended_total", &[], u64::try_from(count).unwrap_or_default());
+                        Next::Done
+                    }
+                    Err(error) => {
+                        tracing::warn!(release = %key, error = cluster::error::chain(&error), "cannot put the objects of a release back");
+                        Next::After(RETRY.0)
+                    }
+                });
             }
             Action::Wait(left) => {
                 if let Some(last) = history.last() {
@@ -261,25 +330,30 @@ impl Releases {
             }
             Action::Install | Action::Reinstall | Action::Upgrade(_) => {}
         }
-        let loaded = self.load(release).await?;
+        let from = match found {
+            Some(found) => From::Branch(found),
+            None => From::Chart(self.load(release).await?),
+        };
         let job = Job { child: &self.child, clock, owner: &owner, options: &spec.options, rules: Self::rules(release) };
+        self.drift.forget(&key);
+        self.move_from(release, &owner).await?;
         // Said before it is begun: after a restart this tells that what is pending is our own.
         let phase = if matches!(action, Action::Upgrade(_)) { word::PENDING_UPGRADE } else { word::PENDING_INSTALL };
         let version = history.last().map_or(0, |r| r.version) + 1;
         let before = release.status.clone().unwrap_or_default();
         let version = i32::try_from(version).unwrap_or(i32::MAX);
         self.tell(release, HelmReleaseStatus { phase: phase.to_owned(), version, ..before }).await;
-        tracing::info!(release = %key, name = owner.name, namespace = owner.namespace, version = loaded.version, ?action, "deploying a release");
+        tracing::info!(release = %key, name = owner.name, namespace = owner.namespace, ?action, "deploying a release");
         let outcome = match action {
             Action::Upgrade(at) => match history.get(at) {
-                Some(current) => job.upgrade(&loaded, &config, &history, current).await,
-                None => job.install(&loaded, &config, &history).await,
+                Some(current) => job.upgrade(&from, &config, &history, current).await,
+                None => job.install(&from, &config, &history).await,
             },
             Action::Reinstall => match job.uninstall(&history).await {
-                Ok(()) => job.install(&loaded, &config, &[]).await,
+                Ok(()) => job.install(&from, &config, &[]).await,
                 Err(error) => error.into(),
             },
-            _ => job.install(&loaded, &config, &history).await,
+            _ => job.install(&from, &config, &history).await,
         };
         self.settle(release, outcome).await
     }
@@ -292,7 +366,8 @@ impl Releases {
                 self.failed.lock().remove(&key);
                 self.session.shared.metrics.count("releases_deployed_total", &[], 1);
                 self.tell(release, status::of(&record)).await;
-                return Ok(Next::Done);
+                // Looked at once more, and watched from then on.
+                return Ok(Next::After(Duration::ZERO));
             }
             (Some(record), Some(error)) => {
                 let why = cluster::error::chain(&error);
@@ -330,6 +405,10 @@ impl Releases {
 
     async fn load(&self, release: &HelmRelease) -> Result<Arc<Loaded>, DeployError> {
         let options = &release.spec.options;
+        if release.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(annotation::CHART_PATH)) {
+            let why = format!("chart {} lies in a repository of manifests: it only comes rendered, through a branch", options.chart);
+            return Err(DeployError::Unrendered(why));
+        }
         let reference = registry::Reference { repository: options.repo.clone(), chart: options.chart.clone(), version: options.chart_version.clone() };
         let source = Source { reference, credentials: self.credentials(release).await?, plain_http: options.plain_http == Some(true) };
         self.session
@@ -361,6 +440,41 @@ impl Releases {
         Ok(Some(registry::Credentials { username: text("username"), password: registry::Secret::new(text("password")) }))
     }
 
+    /// Writes down which release a HelmRelease is in the child.
+    async fn deployed_as(&self, release: &HelmRelease, owner: &Owner) -> Result<(), DeployError> {
+        let now = format!("{}/{}", owner.namespace, owner.name);
+        if release.metadata.annotations.as_ref().and_then(|a| a.get(annotation::DEPLOYED_AS)) == Some(&now) {
+            return Ok(());
+        }
+        let name = release.metadata.name.as_deref().unwrap_or_default();
+        let api: Api<HelmRelease> = Api::namespaced(self.session.parent.clone(), &self.session.namespace);
+        let patch = json!({"metadata": {"uid": release.metadata.uid, "annotations": {annotation::DEPLOYED_AS: now}}});
+        let how = PatchParams { field_manager: Some(manager::AGENT.to_owned()), ..PatchParams::default() };
+        let written = api.patch(name, &how, &Patch::Merge(&patch)).await.map_err(DeployError::refused("write down the place of", name))?;
+        self.releases.assume(written);
+        Ok(())
+    }
+
+    /// The release that a HelmRelease was before it got another name or namespace, unless it is another one's by now.
+    fn former(&self, release: &HelmRelease, owner: &Owner) -> Option<Owner> {
+        let (namespace, name) = release.metadata.annotations.as_ref()?.get(annotation::DEPLOYED_AS)?.split_once('/')?;
+        let former = Owner { name: name.to_owned(), namespace: namespace.to_owned() };
+        let is_former = |o: &Owner| o.name == former.name && o.namespace == former.namespace;
+        let taken = |r: &Arc<HelmRelease>| r.metadata.name != release.metadata.name && is_former(&Owner::of(r));
+        (!is_former(owner) && !self.releases.list().iter().any(taken)).then_some(former)
+    }
+
+    /// A release that got another name or namespace is taken away where it was, and the new place is written down.
+    async fn move_from(&self, release: &HelmRelease, owner: &Owner) -> Result<(), DeployError> {
+        if let Some(former) = self.former(release, owner) {
+            let job = Job { child: &self.child, clock: &*self.session.shared.clock, owner: &former, options: &release.spec.options, rules: Self::rules(release) };
+            let history = job.storage().history().await?;
+            tracing::info!(release = %Key::of(release), namespace = former.namespace, name = former.name, "uninstalling a release that moved");
+            job.uninstall(&history).await?;
+        }
+        self.deployed_as(release, owner).await
+    }
+
     /// Uninstalls the release and lets the HelmRelease go.
     async fn remove(&self, release: &HelmRelease) -> Next {
         let has = release.metadata.finalizers.iter().flatten().any(|f| f == finalizer::APP);
@@ -368,9 +482,12 @@ impl Releases {
             return Next::Done;
         }
         let spec = &release.spec;
-        let name = spec.release_name.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| release.metadata.name.clone().unwrap_or_default());
-        let owner = Owner { name, namespace: spec.target_namespace.clone() };
+        let owner = Owner::of(release);
         let clock = &*self.session.shared.clock;
+        self.drift.forget(&Key::of(release));
+        if let Err(error) = self.move_from(release, &owner).await {
+            return self.fail(release, &error).await;
+        }
         let job = Job { child: &self.child, clock, owner: &owner, options: &spec.options, rules: Self::rules(release) };
         let history = match job.storage().history().await {
             Ok(history) => history,
@@ -384,17 +501,5 @@ impl Releases {
             Ok(()) => self.let_go(release).await,
             Err(error) => self.fail(release, &error).await,
         }
-    }
-}
-
-/// Values of a release; null without any.
-fn values(bytes: &[u8]) -> Result<Value, DeployError> {
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Ok(Value::Null);
-    }
-    match serde_json::from_slice(bytes) {
-        Ok(values @ (Value::Object(_) | Value::Null)) => Ok(values),
-        Ok(other) => Err(DeployError::Values(format!("{other} is not an object"))),
-        Err(error) => Err(DeployError::Values(error.to_string())),
     }
 }

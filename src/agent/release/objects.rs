@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::apps::HelmRelease;
 use api::object::{self, ObjectRef};
 use cluster::apply::adopt;
 use cluster::discovery::{Discovery, Unresolved};
@@ -17,11 +18,11 @@ use tokio::time::Instant;
 use super::error::DeployError;
 
 /// Field manager of releases: Helm's own, so that a Helm that comes later does not fight with us.
-const MANAGER: &str = "helm";
+pub(super) const MANAGER: &str = "helm";
 /// Label and annotations by which Helm knows its objects.
-const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-const RELEASE_NAME: &str = "meta.helm.sh/release-name";
-const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+pub(super) const RELEASE_NAME: &str = "meta.helm.sh/release-name";
+pub(super) const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 /// Annotation: `keep` leaves an object when its release goes.
 const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 /// Objects that are written at a time.
@@ -38,6 +39,13 @@ pub(super) struct Owner {
     pub(super) name: String,
     /// Namespace of the release.
     pub(super) namespace: String,
+}
+
+impl Owner {
+    /// Of a HelmRelease.
+    pub(super) fn of(release: &HelmRelease) -> Self {
+        Self { name: plan::rendered::name_of(release), namespace: release.spec.target_namespace.clone() }
+    }
 }
 
 /// A child cluster, as a release sees it.

@@ -1,14 +1,14 @@
-//! Renders a chart for the child: its version, its kinds, and what templates look up in it.
+//! What is to be deployed: the files that the branch has of a release, or its chart rendered for the child here.
 //!
 //! A render never reaches out. What a template looks up is noted, fetched, and the chart rendered again over that picture, until
 //! nothing is missing any more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use chart::{Output, Request, Rules, Val};
+use chart::{Asked, Bundle, Picture, Request, Rules, Val};
 use cluster::discovery::Unresolved;
-use parking_lot::Mutex;
+use plan::rendered::Rendered;
 use registry::pool::Loaded;
 use serde_json::Value;
 
@@ -18,27 +18,12 @@ use super::objects::{Child, Owner};
 /// Rounds of looking up; templates that look up what they found need one per step.
 const ROUNDS: usize = 8;
 
-/// apiVersion, kind, namespace, name.
-type Asked = (String, String, String, String);
-
-/// What is known of the child.
-#[derive(Default)]
-struct Picture {
-    known: BTreeMap<Asked, Option<Value>>,
-    missing: Mutex<BTreeSet<Asked>>,
-}
-
-impl chart::Lookup for Picture {
-    fn lookup(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
-        let asked = (api_version.to_owned(), kind.to_owned(), namespace.to_owned(), name.to_owned());
-        match self.known.get(&asked) {
-            Some(answer) => answer.clone(),
-            None => {
-                self.missing.lock().insert(asked);
-                None
-            }
-        }
-    }
+/// Where what is to be deployed comes from.
+pub(super) enum From {
+    /// The cluster's branch: these bytes.
+    Branch(Arc<Rendered>),
+    /// A chart, rendered here.
+    Chart(Arc<Loaded>),
 }
 
 /// What is asked of a render.
@@ -56,7 +41,11 @@ pub(super) struct Wish<'a> {
 ///
 /// # Errors
 /// When the templates fail, or the child does not tell what they need.
-pub(super) async fn render(child: &Child, loaded: &Arc<Loaded>, wish: &Wish<'_>) -> Result<Output, DeployError> {
+pub(super) async fn render(child: &Child, from: &From, wish: &Wish<'_>) -> Result<Bundle, DeployError> {
+    let loaded = match from {
+        From::Branch(rendered) => return Ok(rendered.bundle.clone()),
+        From::Chart(loaded) => loaded,
+    };
     let version: Value = child.dynamic.call("GET", "/version", None, None).await.map_err(DeployError::refused("read", "the child's version"))?;
     let kube_version = chart::parse_kube(version["gitVersion"].as_str().unwrap_or_default())
         .map_err(|problem| DeployError::Document { what: "the child's version".to_owned(), problem })?;
@@ -88,25 +77,26 @@ pub(super) async fn render(child: &Child, loaded: &Arc<Loaded>, wish: &Wish<'_>)
         };
         let shared = loaded.clone();
         let rendered = tokio::task::spawn_blocking(move || chart::template(&shared.chart, &request)).await;
-        let missing = std::mem::take(&mut *picture.missing.lock());
+        let missing = picture.missing();
         if missing.is_empty() {
             let fault = |source| DeployError::Render { chart: loaded.chart.name().to_owned(), source };
             return match rendered {
-                Ok(rendered) => rendered.map_err(fault),
+                Ok(rendered) => rendered.map(|output| Bundle::of(&loaded.chart, &output)).map_err(fault),
                 Err(error) => Err(fault(chart::Error::Template(error.to_string()))),
             };
         }
-        let mut known = picture.known.clone();
+        let mut known = picture.known().clone();
         for asked in missing {
             let answer = look_up(child, &asked).await?;
             known.insert(asked, answer);
         }
-        picture = Arc::new(Picture { known, missing: Mutex::default() });
+        picture = Arc::new(Picture::new(known));
     }
     Err(DeployError::Render { chart: loaded.chart.name().to_owned(), source: chart::Error::Template("templates look up ever more objects".to_owned()) })
 }
 
-async fn look_up(child: &Child, (api_version, kind, namespace, name): &Asked) -> Result<Option<Value>, DeployError> {
+/// What is in the child; `None` when it is not there.
+pub(super) async fn look_up(child: &Child, (api_version, kind, namespace, name): &Asked) -> Result<Option<Value>, DeployError> {
     let resource = match child.discovery.resolve(api_version, kind).await {
         Ok(resource) => resource,
         // Helm answers with nothing as well.

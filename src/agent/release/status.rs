@@ -147,7 +147,7 @@ impl Releases {
 
     /// Writes the status of a Description of charts when it changed.
     pub(super) async fn describe(&self, key: &Key) -> Next {
-        if *self.gate.lock() == Gate::Shut {
+        if matches!(*self.gate.lock(), Gate::Shut) {
             return Next::Done;
         }
         let Some(description) = self.descriptions.get_key(key) else { return Next::Done };

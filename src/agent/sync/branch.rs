@@ -10,6 +10,7 @@ use api::{ObjectMeta, object};
 use git::{Access, Filter, Mode, ObjectId, ObjectKind, Remote, Selector};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use plan::rendered::Rendered;
 use plan::sync::Claimant;
 use plan::tree::{Marker, directory_of, is_object_name, object_file, part};
 use serde_json::Value;
@@ -51,6 +52,8 @@ pub(super) struct Tree {
     pub(super) files: BTreeMap<String, BTreeMap<String, ObjectId>>,
     /// Parsed blobs; shared between trees, so that what did not change keeps its address.
     objects: BTreeMap<ObjectId, Result<Arc<Value>, String>>,
+    /// Directory of a rendered release -> its blobs, and what they hold.
+    releases: BTreeMap<String, (BTreeMap<String, ObjectId>, Result<Arc<Rendered>, String>)>,
     /// Ours, but unreadable: then nothing may be pruned.
     pub(super) unreadable: Vec<String>,
 }
@@ -160,9 +163,25 @@ impl Syncer {
         let Some(layout) = bytes.remove(&marker).and_then(Result::ok).and_then(|b| Marker::read(&b)) else {
             return Err((BranchError::NotOurs(id), before));
         };
-        let mut old = before.map(|t| t.objects).unwrap_or_default();
-        let mut tree = Tree { commit: commit.to_owned(), id, files: BTreeMap::new(), objects: BTreeMap::new(), unreadable: Vec::new() };
+        let (mut old, mut releases) = before.map(|t| (t.objects, t.releases)).unwrap_or_default();
+        let mut tree = Tree { commit: commit.to_owned(), id, files: BTreeMap::new(), objects: BTreeMap::new(), releases: BTreeMap::new(), unreadable: Vec::new() };
+        match rendered(remote, &layout, &listed, &mut releases).await {
+            Ok(found) => tree.releases = found,
+            Err(e) => {
+                let before = Tree { objects: old, releases, ..tree };
+                // What is known of the blobs is kept; the commit is read anew.
+                return Err((e.into(), Some(Tree { commit: String::new(), ..before })));
+            }
+        }
+        for (directory, (_, found)) in &tree.releases {
+            if let Err(why) = found {
+                tree.unreadable.push(format!("{directory}: {why}"));
+            }
+        }
         for file in listed {
+            if layout.release_of(&file.path).is_some() {
+                continue;
+            }
             let Some((directory, name)) = file.path.rsplit_once('/') else { continue };
             if !layout.owns(&file.path) {
                 continue;
@@ -189,6 +208,42 @@ impl Syncer {
     }
 }
 
+/// The rendered releases of a tree; those that did not change are taken from `before`.
+async fn rendered(
+    remote: &Remote,
+    layout: &Marker,
+    listed: &[git::TreeFile],
+    before: &mut BTreeMap<String, (BTreeMap<String, ObjectId>, Result<Arc<Rendered>, String>)>,
+) -> Result<BTreeMap<String, (BTreeMap<String, ObjectId>, Result<Arc<Rendered>, String>)>, git::TransportError> {
+    let mut blobs: BTreeMap<&str, BTreeMap<String, ObjectId>> = BTreeMap::new();
+    for file in listed.iter().filter(|f| matches!(f.mode, Mode::File | Mode::Executable)) {
+        if let Some((directory, name)) = layout.release_of(&file.path) {
+            blobs.entry(directory).or_default().insert(name.to_owned(), file.id);
+        }
+    }
+    let mut out = BTreeMap::new();
+    for (directory, blobs) in blobs {
+        if let Some(known) = before.remove(directory).filter(|(of, _)| *of == blobs) {
+            out.insert(directory.to_owned(), known);
+            continue;
+        }
+        let ids: Vec<ObjectId> = blobs.values().copied().collect();
+        let mut texts: BTreeMap<String, Arc<str>> = BTreeMap::new();
+        let mut fault = None;
+        for (name, bytes) in blobs.keys().zip(remote.read(&ids, FILE_MAX).await?) {
+            match bytes.map_err(|e| cluster::error::chain(&e)).and_then(|b| String::from_utf8(b).map_err(|e| e.to_string())) {
+                Ok(text) => {
+                    texts.insert(name.clone(), text.into());
+                }
+                Err(why) => fault = Some(format!("{name}: {why}")),
+            }
+        }
+        let found = fault.map_or_else(|| plan::rendered::read(&texts).map(Arc::new), Err);
+        out.insert(directory.to_owned(), (blobs, found));
+    }
+    Ok(out)
+}
+
 fn parse(bytes: &[u8]) -> Result<Arc<Value>, String> {
     let text = manifest::read::text(bytes).map_err(|e| e.to_string())?;
     let value = manifest::parse(text, &manifest::Limits::OBJECT).map_err(|e| e.to_string())?;
@@ -196,6 +251,11 @@ fn parse(bytes: &[u8]) -> Result<Arc<Value>, String> {
 }
 
 impl Tree {
+    /// What it has of each HelmRelease.
+    pub(super) fn rendered(&self) -> BTreeMap<String, Arc<Rendered>> {
+        self.releases.values().filter_map(|(_, found)| found.as_ref().ok()).map(|found| (found.helm_release.clone(), found.clone())).collect()
+    }
+
     /// What each Description wants, by this tree. Directories that no Description stands for any more belong to the one that
     /// a Subscription of that name would have.
     pub(super) fn claimants(&self, namespace: &str, descriptions: &[Arc<Description>]) -> Vec<Claimant> {

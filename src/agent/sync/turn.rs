@@ -57,7 +57,8 @@ impl Syncer {
             }
         };
         let behind = state.in_step.iter().filter(|(_, step)| **step == InStep::NotYet).map(|(name, _)| name.clone()).collect();
-        self.releases.open(Gate::Open(behind));
+        let rendered = state.tree.as_ref().filter(|_| wanted.commit.is_some()).map(|tree| Arc::new(tree.rendered()));
+        self.releases.open(Gate::Open { behind, rendered });
         let mut desired = desire(&wanted.claimants);
         yield_to_autoscalers(&mut desired, |identity| self.watches.live(identity).and_then(|l| l.replicas));
         state.desired = desired;

@@ -13,23 +13,25 @@ use super::*;
 
 const BRANCH: &str = "clusters/harbor";
 
-struct Delivery {
+pub(super) struct Delivery {
     remote: git::Remote,
     url: String,
+    /// Directories of rendered releases.
+    pub(super) releases: std::collections::BTreeSet<String>,
     tip: Option<ObjectId>,
 }
 
 impl Delivery {
-    async fn new(world: &World) -> Self {
+    pub(super) async fn new(world: &World) -> Self {
         let path = world.dir.path().join("delivery.git");
         let url = path.to_str().unwrap().to_owned();
         let remote = world.git.remote(&Url::from_str(&url).unwrap(), &Access::anonymous()).await.unwrap();
         remote.init().await.unwrap();
-        Self { remote, url, tip: None }
+        Self { remote, url, releases: Default::default(), tip: None }
     }
 
     /// Commits what the Descriptions say, and these files besides.
-    async fn commit(&mut self, world: &World, more: &[(&str, &str)]) -> String {
+    pub(super) async fn commit(&mut self, world: &World, more: &[(&str, &str)]) -> String {
         let mut files: BTreeMap<String, Content> = BTreeMap::new();
         let mut directories = std::collections::BTreeSet::new();
         for description in world.descriptions().list(&Default::default()).await.unwrap().items {
@@ -43,10 +45,12 @@ impl Delivery {
             }
         }
         for (path, text) in more {
-            directories.insert(path.rsplit_once('/').unwrap().0.to_owned());
+            if !self.releases.iter().any(|r| path.starts_with(r)) {
+                directories.insert(path.rsplit_once('/').unwrap().0.to_owned());
+            }
             files.insert((*path).to_owned(), Content::new(text.as_bytes().to_vec()));
         }
-        let marker = Marker { layout: plan::tree::LAYOUT, owner: "fleet/delivery".into(), directories };
+        let marker = Marker { layout: plan::tree::LAYOUT, owner: "fleet/delivery".into(), directories, releases: self.releases.clone() };
         files.insert(".anabranch.yaml".into(), Content::new(marker.text().into_bytes()));
         let who = Signature { name: "test".into(), email: "test@example.org".into(), seconds: 1_700_000_000, offset: 0 };
         let draft = Draft { parent: self.tip, files, ours: Arc::new(|_| true), message: Arc::new(|_| "state".into()), author: who.clone(), committer: who };
@@ -58,7 +62,7 @@ impl Delivery {
         id.to_string()
     }
 
-    async fn tell(&self, world: &World, commit: &str) {
+    pub(super) async fn tell(&self, world: &World, commit: &str) {
         let clusters: Api<ManagedCluster> = Api::namespaced(world.parent.clone(), NAMESPACE);
         let patch = json!({"metadata": {"annotations": {"gitops.anabranch.io/delivery-url": self.url, "gitops.anabranch.io/delivery-branch": BRANCH,
             "gitops.anabranch.io/delivery-commit": commit}}});

@@ -7,6 +7,7 @@ mod handover;
 mod joining;
 mod predicting;
 mod releases;
+mod rendered;
 
 use std::time::Duration;
 

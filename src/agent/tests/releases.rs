@@ -94,7 +94,7 @@ impl World {
         self.releases().get(&full).await.unwrap().status.unwrap()
     }
 
-    async fn records(&self, name: &str) -> Vec<Record> {
+    pub(super) async fn records(&self, name: &str) -> Vec<Record> {
         let list = Dynamic::new(self.child.clone()).list(&kind("v1", "Secret"), "yard", Some(&format!("owner=helm,name={name}"))).await.unwrap();
         let mut all: Vec<Record> = list.items.iter().map(|secret| Record::of_secret(secret).unwrap()).collect();
         all.sort_by_key(|r| r.version);

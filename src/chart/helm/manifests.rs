@@ -301,6 +301,27 @@ fn words(v: Option<&String>) -> Vec<String> {
     v.map_or(Vec::new(), |v| v.split(',').map(|s| s.trim().to_lowercase()).collect())
 }
 
+/// The hook that a document is by its annotations; none without them, or when it is for an event that nobody knows.
+pub fn as_hook(document: Document) -> Option<Hook> {
+    let a = &document.head.annotations;
+    let mut events = Vec::new();
+    for t in a.get("helm.sh/hook")?.split(',') {
+        let t = t.trim().to_lowercase();
+        let t = if t == "test-success" { "test".to_string() } else { t };
+        if !EVENTS.contains(&t.as_str()) {
+            return None;
+        }
+        events.push(t);
+    }
+    Some(Hook {
+        events,
+        weight: a.get("helm.sh/hook-weight").and_then(|w| w.parse().ok()).unwrap_or(0),
+        delete_policies: words(a.get("helm.sh/hook-delete-policy")),
+        log_policies: words(a.get("helm.sh/hook-output-log-policy")),
+        document,
+    })
+}
+
 /// Sorts rendered files (by path) into hooks and other documents.
 pub fn sort(files: &BTreeMap<String, Vec<u8>>, rules: Rules) -> Result<(Vec<Hook>, Vec<Document>), String> {
     let (mut hooks, mut docs) = (Vec::new(), Vec::new());
@@ -312,32 +333,11 @@ pub fn sort(files: &BTreeMap<String, Vec<u8>>, rules: Rules) -> Result<(Vec<Hook
         for content in split(text, rules) {
             let head = head(&content).map_err(|e| format!("YAML parse error on {path}: {e}"))?;
             let document = Document { path: path.clone(), content: String::from_utf8_lossy(&content).into_owned(), head };
-            let Some(types) = document.head.annotations.get("helm.sh/hook") else {
+            if document.head.annotations.contains_key("helm.sh/hook") {
+                hooks.extend(as_hook(document));
+            } else {
                 docs.push(document);
-                continue;
-            };
-            let mut events = Vec::new();
-            let mut known = true;
-            for t in types.split(',') {
-                let t = t.trim().to_lowercase();
-                let t = if t == "test-success" { "test".to_string() } else { t };
-                if !EVENTS.contains(&t.as_str()) {
-                    known = false;
-                    break;
-                }
-                events.push(t);
             }
-            if !known {
-                continue;
-            }
-            let a = &document.head.annotations;
-            hooks.push(Hook {
-                events,
-                weight: a.get("helm.sh/hook-weight").and_then(|w| w.parse().ok()).unwrap_or(0),
-                delete_policies: words(a.get("helm.sh/hook-delete-policy")),
-                log_policies: words(a.get("helm.sh/hook-output-log-policy")),
-                document,
-            });
         }
     }
     hooks.sort_by_cached_key(|h| sort_key(&h.document.head.kind, rules));

@@ -1,6 +1,7 @@
 //! Helm's rules around templates: loading, dependencies, values, schemas, sorting, output.
 
 pub mod archive;
+pub mod bundle;
 pub mod capabilities;
 pub mod coalesce;
 pub mod deps;
@@ -8,6 +9,7 @@ pub mod ignore;
 pub mod load;
 pub mod manifests;
 pub mod metadata;
+pub mod picture;
 pub mod record;
 pub mod render;
 pub mod schema;

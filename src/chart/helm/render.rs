@@ -7,6 +7,7 @@ use super::manifests::{Document, Hook, sort, split};
 use super::{deps, schema};
 use crate::func::GoErr;
 use crate::func::semver::compatible;
+use crate::jinja;
 use crate::limit::Limits;
 use crate::run::{Engine, Env, Lookup, Runtime, Set, strip_no_value};
 use crate::template::parse::{Trees, parse};
@@ -306,7 +307,10 @@ fn execute(chart: &Chart, mut parts: Vec<Part>, req: &Request, engine: Engine) -
     // A later chart of the same path replaces an earlier one, as keys of one map do.
     parts.dedup_by(|a, b| a.name == b.name);
     let mut set = Set::default();
-    for p in &parts {
+    let is_jinja = |p: &Part| p.name.ends_with(jinja::ENDING);
+    let sources: BTreeMap<String, String> = parts.iter().filter(|p| is_jinja(p)).map(|p| (p.name.clone(), p.file.data.text().into_owned())).collect();
+    let jinja = if sources.is_empty() { None } else { Some(jinja::Files::new(sources).map_err(Error::Template)?) };
+    for p in parts.iter().filter(|p| !is_jinja(p)) {
         match &*parsed(chart, p) {
             Ok(t) => set.add(t),
             Err(e) => return Err(Error::Template(parse_fault(&p.name, e))),
@@ -324,8 +328,16 @@ fn execute(chart: &Chart, mut parts: Vec<Part>, req: &Request, engine: Engine) -
             m.lock().insert(Str::from("Template"), Val::typed_map(MapTy::Values, t));
         }
         let mut text = Vec::new();
-        rt.execute(p.name.as_bytes(), p.data.clone(), &mut text).map_err(|e| Error::Template(exec_fault(&p.name, &e, req.rules)))?;
-        out.insert(p.name.clone(), strip_no_value(&text).unwrap_or(text));
+        match jinja.as_ref().filter(|_| is_jinja(p)) {
+            Some(jinja) => jinja.execute(&mut rt, &p.name, &p.data, &mut text).map_err(Error::Template)?,
+            None => rt.execute(p.name.as_bytes(), p.data.clone(), &mut text).map_err(|e| Error::Template(exec_fault(&p.name, &e, req.rules)))?,
+        }
+        let text = strip_no_value(&text).unwrap_or(text);
+        // Notes are notes, in whatever language.
+        match p.name.strip_suffix("/NOTES.txt.j2") {
+            Some(directory) => out.insert(format!("{directory}/NOTES.txt"), text),
+            None => out.insert(p.name.clone(), text),
+        };
     }
     Ok(out)
 }

@@ -1,6 +1,7 @@
 //! `anabranch bench`: figures as tables, or as one JSON object a row.
 
 pub(crate) mod api;
+pub(crate) mod chart;
 mod path;
 mod schedule;
 mod tunnel;
@@ -16,6 +17,7 @@ use crate::exit::say;
 /// Measures and prints.
 pub(crate) fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.what {
+        Bench::Chart(args) => chart::run(&args),
         Bench::Schedule(args) => schedule::run(&args),
         Bench::Path(args) => crate::run(None, path::run(args)),
         Bench::Tunnel(args) => crate::run(None, tunnel::run(args)),

@@ -1,37 +1,62 @@
-//! How a delivery repository is reached: address, credential from a Secret, certificates, proxy.
+//! How a repository is reached: address, credential from a Secret, certificates, proxy.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::gitops::GitTarget;
+use api::gitops::{GitTarget, LocalReference, ProxySpec};
 use api::reason::Reason;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 
 /// Why it cannot be reached as the spec says.
-pub(super) enum Unusable {
+pub(crate) enum Unusable {
     /// The spec must change.
     Invalid(String),
     /// A Secret or the host must change.
     Unreached(Reason, String),
 }
 
-/// The repository of a target.
-pub(super) async fn remote(client: &Client, git: &git::Git, target: &GitTarget) -> Result<git::Remote, Unusable> {
-    let spec = &target.spec;
-    let namespace = target.metadata.namespace.as_deref().unwrap_or_default();
-    let url: git::Url = spec.url.parse().map_err(|error: git::UrlError| Unusable::Invalid(error.to_string()))?;
-    let timeout = api::duration::parse(&spec.timeout).ok_or_else(|| Unusable::Invalid(format!("spec.timeout: `{}` is no duration", spec.timeout)))?;
+/// Where a repository is, and what opens it.
+pub(crate) struct Place<'a> {
+    /// Namespace of the Secrets.
+    pub(crate) namespace: &'a str,
+    pub(crate) url: &'a str,
+    pub(crate) timeout: &'a str,
+    pub(crate) secret: Option<&'a LocalReference>,
+    pub(crate) ca: Option<&'a LocalReference>,
+    pub(crate) proxy: Option<&'a ProxySpec>,
+}
+
+impl<'a> Place<'a> {
+    /// The repository of a target.
+    pub(super) fn of(target: &'a GitTarget) -> Self {
+        let spec = &target.spec;
+        Self {
+            namespace: target.metadata.namespace.as_deref().unwrap_or_default(),
+            url: &spec.url,
+            timeout: &spec.timeout,
+            secret: spec.secret_ref.as_ref(),
+            ca: spec.ca_ref.as_ref(),
+            proxy: spec.proxy.as_ref(),
+        }
+    }
+}
+
+/// A repository as a client sees it.
+pub(crate) async fn remote(client: &Client, git: &git::Git, place: &Place<'_>) -> Result<git::Remote, Unusable> {
+    let namespace = place.namespace;
+    let url: git::Url = place.url.parse().map_err(|error: git::UrlError| Unusable::Invalid(error.to_string()))?;
+    let timeout = api::duration::parse(place.timeout).ok_or_else(|| Unusable::Invalid(format!("spec.timeout: `{}` is no duration", place.timeout)))?;
     let mut access = git::Access { timeout: timeout.max(Duration::from_secs(1)), ..git::Access::anonymous() };
-    if let Some(reference) = &spec.secret_ref {
+    if let Some(reference) = place.secret {
         access.credential = Some(credential(client, namespace, &reference.name).await?);
     }
-    if let Some(reference) = &spec.ca_ref {
+    if let Some(reference) = place.ca {
         let mut entries = secret(client, namespace, &reference.name).await?;
         let text = entries.remove("ca.crt").and_then(|bytes| String::from_utf8(bytes).ok());
         access.authority = Some(text.ok_or_else(|| Unusable::Unreached(Reason::AuthenticationFailed, format!("Secret {}: `ca.crt` is missing", reference.name)))?);
     }
-    if let Some(proxy) = &spec.proxy {
+    if let Some(proxy) = place.proxy {
         let mut text = proxy.url.clone();
         if let Some(reference) = &proxy.secret_ref
             && let (git::Credential::Basic { user, password }, Some(rest)) = (credential(client, namespace, &reference.name).await?, proxy.url.strip_prefix("http://"))

@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 
 use crate::Options;
 
+mod releases;
+
 const APPS: &str = "apps.clusternet.io/v1alpha1";
 const NAMES: [&str; 3] = ["harbor", "meadow", "summit"];
 
@@ -64,7 +66,9 @@ impl Stage {
         stage.git(stage.dir.path(), &["init", "-q", "--bare", "delivery.git"]);
         tokio::spawn(apiserver::controllers::run_local(server, apiserver::controllers::built_in(None), stop.clone()));
         let git = git::Git::new(git::Options { directory: stage.dir.path().join("mirrors"), local_threads: 2, network_threads: 2 });
-        let options = Options { git: Some(git), ..Options::standard() };
+        let pool = registry::Pool::default();
+        let charts: Arc<dyn crate::ChartLookup> = Arc::new(crate::Repositories::new(client.clone(), pool.clone()));
+        let options = Options { git: Some(git), charts: Some(charts), chart_pool: Some(pool), ..Options::standard() };
         tokio::spawn(crate::pipeline::run(client, options, stop));
         stage
     }
@@ -236,7 +240,7 @@ async fn a_refused_branch_is_told_and_the_others_go() {
 async fn nothing_is_deleted_on_a_doubt() {
     let stage = Stage::new().await;
     // A branch of an earlier life: two Subscriptions.
-    let marker = plan::tree::Marker { layout: 1, owner: "fleet/delivery".to_owned(), directories: ["fleet/web".to_owned(), "fleet/known".to_owned(), "fleet/gone".to_owned()].into() };
+    let marker = plan::tree::Marker { layout: 1, owner: "fleet/delivery".to_owned(), directories: ["fleet/web".to_owned(), "fleet/known".to_owned(), "fleet/gone".to_owned()].into(), releases: std::collections::BTreeSet::new() };
     let seed = stage.dir.path().join("seed");
     stage.git(stage.dir.path(), &["clone", "-q", "delivery.git", "seed"]);
     for path in ["fleet/web/configmap.shop.old.yaml", "fleet/known/configmap.shop.settings.yaml", "fleet/gone/configmap.shop.settings.yaml"] {
@@ -274,7 +278,7 @@ async fn the_preview_is_the_branch() {
         fleet.clusters.push(ManagedCluster::from_object(&object).expect("typed"));
     }
     let owner = plan::preview::Target { owner: "fleet/delivery".to_owned(), prefix: String::new() };
-    let preview = plan::preview::compute(&desired, &fleet, &owner, &|_| None, jiff::Timestamp::UNIX_EPOCH);
+    let preview = plan::preview::compute(&desired, &fleet, &owner, &|_| None, jiff::Timestamp::UNIX_EPOCH, &plan::preview::NoCharts);
     let mut places: Vec<_> = desired.objects.keys().collect();
     places.sort_by_key(|p| p.wave());
     for place in places {

@@ -1,11 +1,13 @@
 //! The trees of clusters, rebuilt from cached Descriptions; what is equal in many clusters is made once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::apps::Description;
+use api::apps::{DeployerType, Description};
 use git::{Content, ObjectId, ObjectKind};
 use plan::tree::{ObjectFile, Part, TreeFault, object_file, part};
+
+use crate::rendering::Renders;
 
 /// Objects remembered beyond those of the Descriptions at hand, before everything is forgotten.
 const SPARE: usize = 50_000;
@@ -79,13 +81,34 @@ impl Trees {
     }
 
     /// The whole tree of a cluster, with the directories that must stay.
-    pub(crate) fn build(&mut self, owner: &str, prefix: &str, descriptions: &[Arc<Description>]) -> ClusterTree {
-        let parts: Vec<Arc<Part>> = descriptions.iter().filter(|d| d.metadata.deletion_timestamp.is_none()).map(|d| self.part(d)).collect();
+    pub(crate) fn build(&mut self, owner: &str, prefix: &str, descriptions: &[Arc<Description>], renders: &Renders) -> ClusterTree {
+        let mut rendered: BTreeMap<usize, Content> = BTreeMap::new();
+        let mut parts: Vec<Arc<Part>> = Vec::new();
+        for description in descriptions.iter().filter(|d| d.metadata.deletion_timestamp.is_none()) {
+            let mut part = self.part(description);
+            if description.spec.deployer == DeployerType::Helm {
+                let shown = renders.of(&engine::Key::of(&**description));
+                let whole = Arc::make_mut(&mut part);
+                whole.unknown = shown.is_none();
+                for (directory, files) in shown.into_iter().flatten() {
+                    let files = files.map(|files| {
+                        rendered.extend(files.iter().map(|(file, content)| (file.text.as_ptr() as usize, content.clone())));
+                        Arc::new(files.iter().map(|(file, _)| file.clone()).collect())
+                    });
+                    whole.releases.insert(directory, files);
+                }
+            }
+            parts.push(part);
+        }
         let tree = plan::tree::assemble(owner, prefix, parts.iter().map(|p| &**p));
         let mut out = ClusterTree { faults: tree.faults.clone(), ..ClusterTree::default() };
         for (path, text) in &tree.files {
             // The marker is made anew each time; remembering its address would only fill the memory.
-            let content = if path == api::known::LAYOUT_FILE { Content::new(text.as_bytes()) } else { self.content(text) };
+            let content = match rendered.get(&(text.as_ptr() as usize)) {
+                Some(content) => content.clone(),
+                None if path == api::known::LAYOUT_FILE => Content::new(text.as_bytes()),
+                None => self.content(text),
+            };
             out.files.insert(path.clone(), content);
         }
         out.tree = tree;
@@ -96,12 +119,13 @@ impl Trees {
 
 impl ClusterTree {
     /// Lets directories of the branch stay that nothing fills now.
-    pub(crate) fn keep(&mut self, directories: &std::collections::BTreeSet<String>) {
-        if directories.is_empty() {
+    pub(crate) fn keep(&mut self, directories: &BTreeSet<String>, releases: &BTreeSet<String>) {
+        if directories.is_empty() && releases.is_empty() {
             return;
         }
         let Some(mut marker) = self.tree.files.get(api::known::LAYOUT_FILE).and_then(|text| plan::tree::Marker::read(text.as_bytes())) else { return };
         marker.directories.extend(directories.iter().cloned());
+        marker.releases.extend(releases.iter().cloned());
         let text: Arc<str> = marker.text().into();
         self.files.insert(api::known::LAYOUT_FILE.to_owned(), Content::new(text.as_bytes()));
         self.tree.files.insert(api::known::LAYOUT_FILE.to_owned(), text);

@@ -125,7 +125,7 @@ impl Writer {
         if state.generation != target.metadata.generation {
             *state = State { changed: BTreeSet::new(), gone: std::mem::take(&mut state.gone), generation: target.metadata.generation, ..State::default() };
         }
-        let remote = match access::remote(&self.context.client, &self.context.git, target).await {
+        let remote = match access::remote(&self.context.client, &self.context.git, &access::Place::of(target)).await {
             Ok(remote) => remote,
             Err(Unusable::Invalid(message)) => return self.invalid(target, report, &message).await,
             Err(Unusable::Unreached(reason, message)) => {
@@ -399,7 +399,7 @@ impl Writer {
             let mut tree = {
                 let mut trees = self.trees.lock();
                 trees.forget(&cluster.namespace, &descriptions);
-                trees.build(&owner, &target.spec.layout.path, &descriptions)
+                trees.build(&owner, &target.spec.layout.path, &descriptions, &self.context.renders)
             };
             let tip = state.tips.get(&base).copied();
             let known = tip.and_then(|_| state.known.get(&base));
@@ -413,7 +413,8 @@ impl Writer {
                 }
                 let wanted = tree.tree.files.get(LAYOUT_FILE).and_then(|t| Marker::read(t.as_bytes())).map(|m| m.directories).unwrap_or_default();
                 let held = delivery::held_back(&marker.directories, &wanted, &target.spec.layout.path, &cluster.key(), pending, |name| self.bound(name));
-                tree.keep(&held);
+                let releases = delivery::held_releases(&marker.releases, &held, &tree.tree);
+                tree.keep(&held, &releases);
             }
             let as_wanted = known.is_some_and(|k| k.digest.is_some() && k.digest == tree.digest);
             self.note_faults(branch, cluster, &tree, state);
@@ -461,13 +462,18 @@ impl Writer {
             let marker = item.tree.tree.files.get(LAYOUT_FILE).and_then(|t| Marker::read(t.as_bytes())).unwrap_or_else(|| ours.clone());
             // Directories that are held back stay as they are: their files are not ours this time.
             let filled: BTreeSet<String> = item.tree.files.keys().filter_map(|p| p.rsplit_once('/').map(|(d, _)| d.to_owned())).collect();
-            let held: BTreeSet<String> = marker.directories.difference(&filled).cloned().collect();
+            let mut held: BTreeSet<String> = marker.directories.difference(&filled).cloned().collect();
+            let filled: BTreeSet<&str> = item.tree.files.keys().filter_map(|p| marker.release_of(p)).map(|(d, _)| d).collect();
+            held.extend(marker.releases.iter().filter(|d| !filled.contains(d.as_str())).cloned());
             let provenance = Arc::new(self.provenance(&item.cluster, &marker));
             let cluster = item.cluster.name.clone();
             drafts.push(git::Draft {
                 parent: item.parent,
                 files: item.tree.files.clone(),
-                ours: Arc::new(move |path: &str| ours.owns(path) && !path.rsplit_once('/').is_some_and(|(d, _)| held.contains(d))),
+                ours: Arc::new(move |path: &str| {
+                    let directory = ours.release_of(path).or_else(|| path.rsplit_once('/')).map(|(d, _)| d);
+                    ours.owns(path) && !directory.is_some_and(|d| held.contains(d))
+                }),
                 message: Arc::new(move |changes: &git::Changes| delivery::message(&cluster, &changes.paths(), &provenance)),
                 author: who.clone(),
                 committer: who.clone(),

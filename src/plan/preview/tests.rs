@@ -47,7 +47,7 @@ fn state(files: &BTreeMap<String, String>, fleet: &Fleet) -> State {
     let parsed = files.iter().filter(|(p, _)| is_wanted(p)).map(|(p, t)| (p.clone(), Arc::new(read(p, Body::Bytes(t.as_bytes()))))).collect();
     let settings = Settings { source: "fleet.demo".to_owned(), target_namespaces: Default::default() };
     let target = Target { owner: "fleet/delivery".to_owned(), prefix: String::new() };
-    compute(&desired(&parsed, &settings), fleet, &target, &|_| None, Timestamp::UNIX_EPOCH)
+    compute(&desired(&parsed, &settings), fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &NoCharts)
 }
 
 #[test]

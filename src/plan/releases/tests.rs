@@ -27,7 +27,7 @@ fn seen(charts: &[(&str, &str)], values: &str) -> Seen {
         description.spec.raw.push(Bytes(values.as_bytes().to_vec()));
         description.spec.chart_raw.push(chart(name));
     }
-    Seen { description: Arc::new(description), releases: Vec::new(), taken: BTreeMap::new() }
+    Seen { description: Arc::new(description), releases: Vec::new(), taken: BTreeMap::new(), facts: None, digests: BTreeMap::new(), found: BTreeMap::new() }
 }
 
 fn made(steps: &[Step]) -> Vec<Value> {
@@ -107,4 +107,26 @@ fn a_second_chart_of_a_name_is_refused_and_secrets_are_found_beside_the_chart() 
     assert_eq!(found["lamps-abcde-helm-fleet-lantern"], ("fleet".to_owned(), "door".to_owned()));
     assert_eq!(found["lamps-abcde-helm-crew-beacon"], ("keys".to_owned(), "gate".to_owned()));
     assert_ne!(pull_secret_name("a"), pull_secret_name("b"));
+}
+
+#[test]
+fn a_branch_pins_what_is_rendered_and_without_one_the_pin_goes() {
+    let mut one = seen(&[("fleet", "lantern")], r#"{"oil":"whale"}"#);
+    one.facts = Some(Facts { kube: "v1.37.2".into(), api_versions: "v1:Pod".into(), now: 7 });
+    let first = HelmRelease::from_object(&made(&decide(&one))[0]).expect("a HelmRelease");
+    let pin = crate::rendered::Pin::read(&first).expect("a pin");
+    assert_eq!((pin.kube.as_str(), pin.at, pin.revision), ("v1.37.2", 7, 1));
+    one.releases = vec![Arc::new(first)];
+    one.facts = Some(Facts { kube: "v1.38.0".into(), api_versions: "v1:Pod".into(), now: 8 });
+    assert!(decide(&one).is_empty(), "{:?}", decide(&one));
+    let mut other = seen(&[("fleet", "lantern")], r#"{"oil":"rape"}"#);
+    (other.facts, other.releases) = (one.facts.clone(), one.releases.clone());
+    let [Step::Patch { patch, .. }] = &decide(&other)[..] else { panic!("a new wish") };
+    let next: crate::rendered::Pin = serde_json::from_str(patch["metadata"]["annotations"][annotation::RENDER].as_str().expect("a pin")).expect("JSON");
+    assert!(next.of != pin.of && next.at == 8);
+    one.digests = [("lamps-abcde-helm-fleet-lantern".to_owned(), "abc".to_owned())].into();
+    assert_eq!(decide(&one).len(), 1, "another chart is another wish");
+    one.facts = None;
+    let [Step::Patch { patch, .. }] = &decide(&one)[..] else { panic!("no branch") };
+    assert_eq!(patch["metadata"]["annotations"][annotation::RENDER], Value::Null);
 }

@@ -1,5 +1,7 @@
 //! One file of a source repository into its objects, with everything that is wrong in it and where.
 
+use std::collections::BTreeSet;
+
 use api::gitops::FileFault;
 use api::known::annotation;
 use api::names::is_path_segment;
@@ -54,6 +56,24 @@ pub fn is_wanted(path: &str) -> bool {
     let hidden = path.split('/').any(|part| part.starts_with('.'));
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     !hidden && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end))
+}
+
+/// The directories of charts: what is in them is for the charts to render, not to be applied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChartDirectories(BTreeSet<String>);
+
+impl ChartDirectories {
+    /// Of the paths of all files. A `Chart.yaml` in the root makes no chart of the whole repository.
+    #[must_use]
+    pub fn among<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(paths.into_iter().filter_map(|path| path.strip_suffix("/Chart.yaml")).map(str::to_owned).collect())
+    }
+
+    /// Whether a file is in one of them.
+    #[must_use]
+    pub fn has(&self, path: &str) -> bool {
+        !self.0.is_empty() && path.match_indices('/').any(|(at, _)| path.get(..at).is_some_and(|above| self.0.contains(above)))
+    }
 }
 
 fn fault(path: &str, position: Option<Position>, reason: &str, message: impl Into<String>) -> FileFault {

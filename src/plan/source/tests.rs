@@ -244,3 +244,11 @@ fn a_status_is_stable() {
     assert_eq!(second.last_applied_revision, "main@sha1:1");
     assert!(api::conditions::find(&second.conditions, "Stalled").is_none());
 }
+
+#[test]
+fn what_is_in_a_chart_is_not_applied() {
+    let charts = ChartDirectories::among(["Chart.yaml", "charts/web/Chart.yaml", "a.yaml"]);
+    for (path, inside) in [("charts/web/templates/a.yaml", true), ("charts/web/values.yaml", true), ("charts/web2/a.yaml", false), ("a.yaml", false), ("charts/a.yaml", false)] {
+        assert_eq!(charts.has(path), inside, "{path}");
+    }
+}

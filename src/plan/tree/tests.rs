@@ -68,12 +68,15 @@ fn names_that_break_paths_are_refused() {
 fn what_is_ours() {
     let generic = part(&description("web-abcde-generic", SHOP, &[config_map("shop", "web")]), object_file);
     let tree = assemble("fleet/delivery", "", [&generic]);
-    let before = Marker { layout: 1, owner: "fleet/delivery".to_owned(), directories: ["shop/old".to_owned()].into() };
+    let before = Marker { layout: 1, owner: "fleet/delivery".to_owned(), directories: ["shop/old".to_owned()].into(), releases: ["shop/web/yard.lamp".to_owned()].into() };
     let ours = ours(Some(&before), &tree);
     for (path, expect) in [
         (".anabranch.yaml", true),
         ("shop/web/configmap.shop.gone.yaml", true),
         ("shop/old/configmap.shop.web.yaml", true),
+        ("shop/web/yard.lamp/crds/a.yaml", true),
+        ("shop/web/yard.lamp/NOTES.txt", true),
+        ("shop/web/yard.lamp2/NOTES.txt", false),
         ("shop/web/README.md", false),
         ("shop/web/kustomization.yaml", false),
         ("shop/web/values.prod.yaml", false),

@@ -1,0 +1,111 @@
+//! Charts that lie in the repository of their manifests: read from the revision that the GitSource has applied.
+
+use std::collections::BTreeMap;
+use std::str::FromStr as _;
+use std::sync::Arc;
+
+use api::apps::HelmChart;
+use api::gitops::GitSource;
+use api::known::{annotation, label};
+use engine::Key;
+use git::{Filter, Mode, ObjectId};
+use registry::pool::Loaded;
+
+use crate::charts::ChartAnswer;
+use crate::delivery::{Place, Unusable, remote};
+use crate::world::World;
+
+/// Largest file of a chart, most files, and the largest chart.
+const FILE_MAX: u64 = 8 << 20;
+const FILES_MAX: usize = 5_000;
+const CHART_MAX: usize = 64 << 20;
+
+/// The directory of a chart in its repository; none when it comes from a chart repository.
+pub(crate) fn path_of(chart: &HelmChart) -> Option<&str> {
+    chart.metadata.annotations.as_ref()?.get(annotation::CHART_PATH).map(|path| path.trim_matches('/'))
+}
+
+/// The label that a GitSource puts on its objects.
+pub(crate) fn mark_of(source: &GitSource) -> String {
+    let key = Key::of(source);
+    api::names::label_value(&format!("{}.{}", key.namespace, key.name))
+}
+
+impl World {
+    /// Looks for a chart in the repository that its HelmChart came from.
+    pub(crate) async fn look_in_git(&self, key: &Key, chart: &HelmChart, path: &str) -> ChartAnswer {
+        match self.read_from_git(chart, path).await {
+            Ok(loaded) => {
+                let before = self.git_charts.lock().insert(key.clone(), loaded.clone());
+                if before.is_none_or(|b| b.digest != loaded.digest) {
+                    self.wake_releases_of(key);
+                }
+                ChartAnswer::Found
+            }
+            Err(why) => ChartAnswer::NotFound(why),
+        }
+    }
+
+    async fn read_from_git(&self, chart: &HelmChart, path: &str) -> Result<Arc<Loaded>, String> {
+        let git = self.git.as_ref().ok_or("this process reads no repositories")?;
+        let mark = chart.metadata.labels.as_ref().and_then(|l| l.get(label::SOURCE)).ok_or("it did not come from a GitSource, so there is no repository to look in")?;
+        let source = self.sources.list().into_iter().find(|s| mark_of(s) == *mark).ok_or_else(|| format!("its GitSource {mark} is not there"))?;
+        let revision = source.status.as_ref().map(|s| s.last_applied_revision.clone()).unwrap_or_default();
+        let commit = revision.rsplit(':').next().and_then(|id| ObjectId::from_str(id).ok()).ok_or("its GitSource has not applied a revision yet")?;
+        let spec = &source.spec;
+        let place = Place {
+            namespace: source.metadata.namespace.as_deref().unwrap_or_default(),
+            url: &spec.url,
+            timeout: &spec.timeout,
+            secret: spec.secret_ref.as_ref(),
+            ca: spec.ca_ref.as_ref(),
+            proxy: spec.proxy.as_ref(),
+        };
+        let remote = remote(&self.client, git, &place).await.map_err(|error| match error {
+            Unusable::Invalid(why) | Unusable::Unreached(_, why) => why,
+        })?;
+        let shown = |error: &(dyn std::error::Error + 'static)| cluster::error::chain(error);
+        remote.fetch(&[commit], &[]).await.map_err(|e| shown(&e))?;
+        let listing = remote.list(commit, &Filter::under([path])).await.map_err(|e| shown(&e))?;
+        let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+        let files: Vec<git::TreeFile> = listing.files.into_iter().filter(|f| f.path.starts_with(&prefix) && matches!(f.mode, Mode::File | Mode::Executable)).collect();
+        if !files.iter().any(|f| f.path == format!("{prefix}Chart.yaml")) {
+            return Err(format!("there is no {prefix}Chart.yaml in {revision}"));
+        }
+        if files.len() > FILES_MAX {
+            return Err(format!("{path} has {} files, more than {FILES_MAX}", files.len()));
+        }
+        let digest = plan::preview::digest_of(files.iter().map(|f| (f.id.to_string(), f.path.strip_prefix(&prefix).unwrap_or(&f.path))));
+        if let Some(known) = self.git_charts.lock().values().find(|loaded| loaded.digest == digest) {
+            return Ok(known.clone());
+        }
+        let ids: Vec<ObjectId> = files.iter().map(|f| f.id).collect();
+        let mut contents = BTreeMap::new();
+        let mut total = 0;
+        for (file, bytes) in files.iter().zip(remote.read(&ids, FILE_MAX).await.map_err(|e| shown(&e))?) {
+            let bytes = bytes.map_err(|e| format!("{}: {}", file.path, shown(&e)))?;
+            total += bytes.len();
+            if total > CHART_MAX {
+                return Err(format!("{path} has more than {CHART_MAX} bytes"));
+            }
+            contents.insert(file.path.strip_prefix(&prefix).unwrap_or(&file.path).to_owned(), bytes);
+        }
+        let loaded = tokio::task::spawn_blocking(move || chart::load(contents).map_err(|e| e.to_string())).await.map_err(|e| e.to_string())?;
+        let loaded = loaded.map_err(|why| format!("{path}: {why}"))?;
+        let (name, version) = (loaded.name().to_owned(), loaded.metadata.version.clone());
+        let options = &chart.spec.options;
+        if name != options.chart {
+            return Err(format!("{path} is the chart {name:?}, not {:?}", options.chart));
+        }
+        if !options.chart_version.is_empty() && !registry::pool::allows(&options.chart_version, &version) {
+            return Err(format!("{path} has the version {version}, not {}", options.chart_version));
+        }
+        Ok(Arc::new(Loaded { version, digest, chart: loaded }))
+    }
+
+    /// Wakes the Descriptions that have a chart.
+    fn wake_releases_of(&self, chart: &Key) {
+        let has = |d: &api::apps::Description| d.spec.charts.iter().any(|c| *c.namespace == *chart.namespace && *c.name == *chart.name);
+        self.queues.helm.add_all(self.descriptions.list().iter().filter(|d| has(d)).map(|d| Key::of(&**d)));
+    }
+}
