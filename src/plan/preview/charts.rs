@@ -118,7 +118,8 @@ pub(super) fn rendered(
         let Some(chart) = charts.chart(&release, version) else { continue };
         let key = object::key(release.metadata.namespace.as_deref().unwrap_or_default(), release.metadata.name.as_deref().unwrap_or_default());
         let files = chart.and_then(|chart| {
-            let mut answers = known.answers.get(&key).filter(|(of, _)| *of == pin.of).map(|(_, answers)| answers.clone()).unwrap_or_default();
+            // What was told for the wish of before is the best guess for a new one.
+            let mut answers = known.answers.get(&key).map(|(_, answers)| answers.clone()).unwrap_or_default();
             let seed = rendered::seed(charts.salt(), &cluster.spec.cluster_id, &release);
             let mut told = false;
             for _ in 0..ROUNDS {

@@ -143,3 +143,48 @@ fn secrets_do_not_travel() {
     let all = format!("{}{}{}", text(&report), markdown(&report), serde_json::to_string(&report).expect("json"));
     assert!(all.contains("data.token") && !all.contains("b2xk") && !all.contains("bmV3"), "{all}");
 }
+
+/// One chart for every release.
+struct One(Arc<chart::Chart>);
+
+impl Charts for One {
+    fn chart(&self, _: &api::apps::HelmRelease, _: &str) -> Option<Result<Arc<chart::Chart>, String>> {
+        Some(Ok(self.0.clone()))
+    }
+
+    fn digest(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn salt(&self) -> &[u8] {
+        b"salt"
+    }
+}
+
+#[test]
+fn releases_are_shown_as_the_branch_will_have_them() {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {kube: {{ .Capabilities.KubeVersion.Version }}, pass: {{ randAlphaNum 9 }}, old: {{ (lookup \"v1\" \"Secret\" \"yard\" \"s\").kind | default \"none\" }}}\n";
+    let files = [("Chart.yaml", "apiVersion: v2\nname: lamp\nversion: 1.0.0\n"), ("templates/a.yaml", text)];
+    let one = One(Arc::new(chart::load(files.into_iter().map(|(p, t)| (p.to_owned(), t.as_bytes().to_vec())).collect()).expect("a chart")));
+    let source = "apiVersion: apps.clusternet.io/v1alpha1\nkind: HelmChart\nmetadata: {name: lamp, namespace: shop}\nspec: {repo: 'https://charts.example.org', chart: lamp, targetNamespace: yard}\n---\napiVersion: apps.clusternet.io/v1alpha1\nkind: Subscription\nmetadata: {name: lamps, namespace: shop}\nspec:\n  schedulingStrategy: Replication\n  subscribers: [{clusterAffinity: {}}]\n  feeds: [{apiVersion: apps.clusternet.io/v1alpha1, kind: HelmChart, name: lamp, namespace: shop}]\n";
+    let parsed = [("a.yaml".to_owned(), Arc::new(read("a.yaml", Body::Bytes(source.as_bytes()))))].into();
+    let settings = Settings { source: "fleet.demo".to_owned(), target_namespaces: Default::default() };
+    let mut fleet = fleet();
+    fleet.clusters.truncate(1);
+    fleet.clusters[0].metadata.annotations = Some([(api::known::annotation::API_VERSIONS.to_owned(), "v1:ConfigMap".to_owned())].into());
+    fleet.clusters[0].status = Some(api::clusters::ManagedClusterStatus { k8s_version: "v1.37.2".to_owned(), ..Default::default() });
+    let target = Target { owner: "fleet/delivery".to_owned(), prefix: String::new() };
+    let show = |fleet: &Fleet| compute(&desired(&parsed, &settings), fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &one);
+    let state = show(&fleet);
+    let tree = &state.trees["clusternet-harbor/harbor"];
+    let manifest = tree.files["shop/lamps/yard.lamp/manifest.yaml"].to_string();
+    assert!(manifest.contains("kube: v1.37.2") && manifest.contains("old: none"), "{manifest}");
+    assert!(state.subscriptions["shop/lamps"].findings.iter().any(|f| f.contains("looks up objects")), "{:?}", state.subscriptions["shop/lamps"].findings);
+    let release = manifest::parse(&tree.files["shop/lamps/yard.lamp/release.yaml"], &manifest::Limits::FILE).expect("YAML");
+    let key = format!("clusternet-harbor/{}", object::text(&release, "helmRelease"));
+    // What the agent told before is used, and everything else stays the same.
+    let asked = ("v1".to_owned(), "Secret".to_owned(), "yard".to_owned(), "s".to_owned());
+    fleet.known.answers.insert(key, ("before".to_owned(), [(asked, Some(serde_json::json!({"kind": "Secret"})))].into()));
+    let next = show(&fleet).trees["clusternet-harbor/harbor"].files["shop/lamps/yard.lamp/manifest.yaml"].to_string();
+    assert_eq!(next, manifest.replace("old: none", "old: Secret"));
+}
