@@ -28,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) leadership: Leadership,
     /// On whose behalf we apply: the agent, or the parent through the tunnel.
     pub(crate) role: plan::sync::Applier,
+    /// The parent gave a token, as Clusternet's does: where it applies itself, it leaves drift and status to its agents.
+    pub(crate) mends_beside: bool,
     /// Cancelled when the credential is no longer accepted.
     refused: CancellationToken,
 }
@@ -43,6 +45,7 @@ impl Session {
             cluster_name: cluster_name.to_owned(),
             leadership,
             role: plan::sync::Applier::Parent,
+            mends_beside: false,
             refused: CancellationToken::new(),
         }
     }
@@ -154,6 +157,7 @@ async fn serve(shared: &Shared, leadership: &Leadership, id: &str, mut credentia
             cluster_name: credential.cluster_name.clone(),
             leadership: leadership.clone(),
             role: plan::sync::Applier::Agent,
+            mends_beside: !credential.token.is_empty() && matches!(shared.options.join, Join::Register { .. }),
             refused: refused.clone(),
         });
         report::start(&session, &tasks);

@@ -131,7 +131,11 @@ impl World {
             None => lookup.look(&key.namespace, &chart.spec.options).await,
         };
         let next = if answer == ChartAnswer::Found { Next::Done } else { Next::After(AGAIN) };
-        let changed = self.perform_in_order(&answered(&chart, &answer)).await?;
+        let steps = answered(&chart, &answer);
+        let changed = self.perform_in_order(&steps).await?;
+        if steps.is_empty() {
+            self.verified(&chart);
+        }
         Ok(Settled { next, changed })
     }
 }

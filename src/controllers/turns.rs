@@ -114,7 +114,7 @@ impl World {
             for chart in self.charts_of(feed) {
                 let status = chart.status.clone().unwrap_or_default();
                 let name = api::object::key(&feed.namespace, &feed.name);
-                match status.phase {
+                match status.phase.filter(|_| !self.is_unverified(&chart)) {
                     Some(HelmChartPhase::Found) => {}
                     Some(HelmChartPhase::NotFound) => held = Some((Reason::HelmChartNotFound, format!("chart {name} is not found: {}", status.reason))),
                     None if self.verifies_charts() => held = Some((Reason::VerifyingHelmChart, format!("chart {name} is being looked for"))),

@@ -123,6 +123,8 @@ pub(crate) struct World {
     /// Charts that lie in repositories beside their manifests, by HelmChart.
     pub(crate) git_charts: Mutex<BTreeMap<Key, Arc<registry::pool::Loaded>>>,
     pub(crate) renders: Arc<Renders>,
+    /// Charts whose spec changed and that were not looked for since: their phase is that of the old spec.
+    unverified: Mutex<BTreeSet<Key>>,
 }
 
 /// Index key of the user's Localizations of a feed in one namespace.
@@ -221,6 +223,7 @@ impl World {
             sources: Cache::new(),
             git_charts: Mutex::default(),
             renders: Arc::default(),
+            unverified: Mutex::default(),
         });
         world.listen();
         world.follow(client, tasks);
@@ -520,6 +523,11 @@ impl World {
         let made = change.old.is_none() || change.new.is_none();
         let found = |c: &HelmChart| c.status.as_ref().and_then(|status| status.phase);
         let spec = made || change.touches(|c| c.spec.clone());
+        if made || change.touches(|c| c.status.clone()) {
+            self.unverified.lock().remove(change.key);
+        } else if spec && self.verify_charts {
+            self.unverified.lock().insert(change.key.clone());
+        }
         if spec || change.touches(|c| (found(c), c.metadata.labels.clone(), c.metadata.annotations.clone())) {
             self.wake_users(&target);
         }
@@ -658,6 +666,19 @@ impl World {
     /// Namespace of what belongs to no cluster.
     pub(crate) fn reserved(&self) -> &str {
         &self.reserved
+    }
+
+    /// Whether a chart's phase is not that of its spec yet.
+    pub(crate) fn is_unverified(&self, chart: &HelmChart) -> bool {
+        self.unverified.lock().contains(&Key::of(chart))
+    }
+
+    /// Notes that the answer about a chart is the phase that it has already; whoever waited for it goes on. A new phase comes as a change.
+    pub(crate) fn verified(&self, chart: &HelmChart) {
+        let key = Key::of(chart);
+        if self.charts.get_key(&key).is_some_and(|now| now.spec == chart.spec) && self.unverified.lock().remove(&key) {
+            self.wake_users(&plan::step::app_ref("HelmChart", &chart.metadata));
+        }
     }
 
     /// Whether charts are verified before they are deployed.

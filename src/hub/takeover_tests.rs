@@ -67,7 +67,7 @@ async fn stage(options: Options) -> (Api<ManagedCluster>, Hub, CancellationToken
     secrets.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": crate::credentials::DEPLOYER_SECRET}})).unwrap()).await.unwrap();
     let clusters: Api<ManagedCluster> = Api::namespaced(parent.clone(), "clusternet-harbor");
     let made = json!({"apiVersion": "clusters.clusternet.io/v1beta1", "kind": "ManagedCluster",
-        "metadata": {"name": "harbor", "namespace": "clusternet-harbor"}, "spec": {"clusterId": ID, "syncMode": "Pull"}});
+        "metadata": {"name": "harbor", "namespace": "clusternet-harbor", "annotations": {"gitops.anabranch.io/agent-key": "sha256:aa"}}, "spec": {"clusterId": ID, "syncMode": "Pull"}});
     eventually("the definition of ManagedCluster", async || clusters.list(&ListParams::default()).await.is_ok()).await;
     clusters.create(&PostParams::default(), &serde_json::from_value(made).unwrap()).await.unwrap();
     clusters.patch_status("harbor", &PatchParams::default(), &Patch::Merge(json!({"status": {"appPusher": true}}))).await.unwrap();
@@ -133,5 +133,36 @@ async fn an_agent_that_is_up_to_date_may_be_silent() {
         assert_eq!(holder(&clusters).await, Holder::Agent);
         tokio::task::yield_now().await;
     }
+    stop.cancel();
+}
+
+/// Only counts.
+struct Beside(Arc<AtomicUsize>);
+
+impl Pusher for Beside {
+    fn run(&self, _: kube::Client, _: kube::Client, _: Key, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        let running = self.0.clone();
+        running.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            stop.cancelled().await;
+            running.fetch_sub(1, Ordering::SeqCst);
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beside_an_agent_of_the_original_the_parent_prunes() {
+    let running = Arc::new(AtomicUsize::new(0));
+    let (clusters, hub, stop) = stage(Options { pusher: Some(Arc::new(Beside(running.clone()))), ..Options::default() }).await;
+    annotate(&clusters, json!({"gitops.anabranch.io/agent-key": null})).await;
+    eventually("a writer beside the agent", async || running.load(Ordering::SeqCst) == 1).await;
+    annotate(&clusters, json!({"gitops.anabranch.io/agent-key": "sha256:aa"})).await;
+    eventually("the end of it", async || running.load(Ordering::SeqCst) == 0).await;
+    // Its credential carries a finalizer, which nobody else takes off.
+    let secrets: Api<Secret> = Api::namespaced(hub.client.clone(), "clusternet-harbor");
+    let mark = json!({"metadata": {"finalizers": ["apps.clusternet.io/finalizer"]}});
+    secrets.patch(crate::credentials::DEPLOYER_SECRET, &PatchParams::default(), &Patch::Merge(mark)).await.unwrap();
+    secrets.delete(crate::credentials::DEPLOYER_SECRET, &kube::api::DeleteParams::default()).await.unwrap();
+    eventually("the credential going", async || secrets.get_opt(crate::credentials::DEPLOYER_SECRET).await.unwrap().is_none()).await;
     stop.cancel();
 }

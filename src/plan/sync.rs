@@ -218,6 +218,14 @@ pub enum Applier {
     Parent,
 }
 
+/// Whether a cluster's agent leaves it to the parent to take away what a Description no longer holds. Clusternet's own agent does, in
+/// every mode; ours shows itself by the key that it joined with, or by the commit that it applied.
+#[must_use]
+pub fn leaves_pruning(cluster: &api::clusters::ManagedCluster) -> bool {
+    let said = |key: &str| cluster.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(key));
+    !said(annotation::AGENT_KEY) && !said(annotation::APPLIED_COMMIT)
+}
+
 /// Who holds a cluster that its agent syncs from a branch: a token that goes from hand to hand, so that there are never two
 /// writers. Kept as an annotation of the ManagedCluster ([`annotation::APPLIER`]). Who has it gives it away; who has it not asks.
 ///

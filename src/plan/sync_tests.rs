@@ -131,3 +131,13 @@ fn an_object_that_is_listed_twice_is_one_object() {
     let differing = desire(&[claim("d", 1, vec![map("a", "1"), map("a", "2")])]);
     assert_eq!(differing.faults["d"], ["ConfigMap n/a is there twice, in different forms"]);
 }
+
+#[test]
+fn who_prunes_is_known_by_what_the_agent_says() {
+    let mut cluster = api::clusters::ManagedCluster::default();
+    assert!(leaves_pruning(&cluster), "an agent of the original");
+    for key in [api::known::annotation::AGENT_KEY, api::known::annotation::APPLIED_COMMIT] {
+        cluster.metadata.annotations = Some([(key.to_owned(), "x".to_owned())].into());
+        assert!(!leaves_pruning(&cluster), "{key}");
+    }
+}

@@ -82,9 +82,14 @@ async fn divided_by_room(parent: &ControlPlane, clusters: &[Value], children: [(
     }
 }
 
-/// A Subscription goes, and what it brought.
+/// A feed is taken out, a Subscription goes, and with them what they brought.
 async fn what_goes_leaves(parent: &ControlPlane, children: [(&str, &ControlPlane); 2]) {
     let dynamic = cluster::Dynamic::new(parent.admin.clone());
+    let feeds = json!({"spec": {"feeds": [{"apiVersion": "v1", "kind": "Namespace", "name": "shop"}, {"apiVersion": "v1", "kind": "ConfigMap", "name": "settings", "namespace": "shop"}]}});
+    dynamic.call("PATCH", "/apis/apps.clusternet.io/v1alpha1/namespaces/shop/subscriptions/shop", Some("application/merge-patch+json"), Some(&feeds)).await.unwrap();
+    for (name, child) in children {
+        until(&format!("the feed leaves {name}"), || async { get(&child.admin, "/apis/apps/v1/namespaces/shop/deployments/web").await.is_none().then_some(()) }).await;
+    }
     for name in ["roomy", "lights"] {
         dynamic.call("DELETE", &format!("/apis/apps.clusternet.io/v1alpha1/namespaces/shop/subscriptions/{name}"), None, None).await.unwrap();
     }

@@ -7,7 +7,7 @@ use api::apps::{DeployerType, Description};
 use api::object::ObjectRef;
 use cluster::apply::{Desired as Prepared, FaultReason, Pruned, Victim};
 use engine::Next;
-use plan::sync::{Applier as Who, Claimant, Holder, Identity, applier, desire, inventory, victims, yield_to_autoscalers};
+use plan::sync::{Applier as Who, Claimant, Holder, Identity, applier, desire, inventory, leaves_pruning, victims, yield_to_autoscalers};
 
 use super::branch::Expected;
 use crate::release::Gate;
@@ -31,10 +31,15 @@ impl Syncer {
             Who::Agent => self.session.shared.options.app_pusher,
             Who::Parent => cluster.status.as_ref().is_some_and(|status| status.app_pusher == Some(true)),
         };
-        if applier(cluster.spec.sync_mode, offers, Holder::of(&cluster)) != self.session.role {
+        let who = applier(cluster.spec.sync_mode, offers, Holder::of(&cluster));
+        let beside = self.session.mends_beside && who == Who::Parent;
+        if who != self.session.role && !beside {
             // Two writers would fight. What is known is forgotten: the parent may change anything from now on.
             self.watches.stop();
             self.releases.open(Gate::Shut);
+            if self.session.role == Who::Parent && offers && leaves_pruning(&cluster) {
+                return self.only_prune(&mut state).await;
+            }
             *state = State::default();
             return self.ask_back(&cluster).await;
         }
@@ -58,7 +63,8 @@ impl Syncer {
         };
         let behind = state.in_step.iter().filter(|(_, step)| **step == InStep::NotYet).map(|(name, _)| name.clone()).collect();
         let rendered = state.tree.as_ref().filter(|_| wanted.commit.is_some()).map(|tree| Arc::new(tree.rendered()));
-        self.releases.open(Gate::Open { behind, rendered });
+        // Two that install one release would count its revisions twice.
+        self.releases.open(if beside { Gate::Shut } else { Gate::Open { behind, rendered } });
         let mut desired = desire(&wanted.claimants);
         yield_to_autoscalers(&mut desired, |identity| self.watches.live(identity).and_then(|l| l.replicas));
         state.desired = desired;
@@ -73,6 +79,23 @@ impl Syncer {
             _ => true,
         };
         if retry || !pruned || !released || !marked || told == Next::Again { Next::Again } else { Next::Done }
+    }
+
+    /// Beside an agent that applies and never prunes: takes away what its Descriptions no longer hold.
+    async fn only_prune(&self, state: &mut State) -> Next {
+        let descriptions = self.descriptions.in_namespace(&self.session.namespace);
+        self.learn(state, &descriptions);
+        let mut wanted = from_descriptions(state, &descriptions);
+        // Of what is being deleted the agent takes away the objects itself, and it alone tells how they are.
+        for claimant in &mut wanted.claimants {
+            claimant.deleting = false;
+        }
+        state.in_step.clear();
+        state.desired = desire(&wanted.claimants);
+        for (identity, want) in &state.desired.wants {
+            state.present.insert(identity.clone(), want.id.clone());
+        }
+        if self.prune(state).await { Next::Done } else { Next::Again }
     }
 
     /// Looks at the branch itself, for when nobody could tell of a change.

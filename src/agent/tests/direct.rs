@@ -150,3 +150,34 @@ async fn in_push_the_agent_keeps_its_hands_off() {
     assert!(status.healthz && status.app_pusher == Some(true) && status.k8s_version.starts_with("v1."), "{status:?}");
     agent.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beside_an_agent_that_never_prunes_the_parent_does_only_that() {
+    let world = World::new().await;
+    world.placed().await;
+    let clusters: Api<ManagedCluster> = Api::namespaced(world.parent.clone(), NAMESPACE);
+    clusters.patch_status("harbor", &PatchParams::default(), &Patch::Merge(json!({"status": {"appPusher": true}}))).await.unwrap();
+    // What an agent of the original has deployed and told.
+    put(&world.child, namespace("yard")).await;
+    for name in ["a", "b", "c"] {
+        let mut made = config("yard", name, "plain");
+        made["metadata"]["annotations"] = json!({"apps.clusternet.io/owned-by-description": if name == "c" { "clusternet-other.pots-generic" } else { "clusternet-harbor.pots-generic" }});
+        put(&world.child, made).await;
+    }
+    world.describe("pots-generic", &[namespace("yard"), config("yard", "a", "new")]).await;
+    let told = ["a", "b", "c"].map(|name| json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "yard", "name": name}));
+    let status = json!({"status": {"phase": "Success", "manifestStatuses": told}});
+    world.descriptions().patch_status("pots-generic", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let stop = CancellationToken::new();
+    let beside = tokio::spawn(Box::pin(crate::push(world.parent.clone(), world.child.clone(), NAMESPACE, "harbor", world.options(), stop.clone())));
+    let maps = kind("v1", "ConfigMap");
+    world.is_in_child(&maps, "yard", "b", |o| o.is_none()).await;
+    assert_eq!(world.in_child(&maps, "yard", "a").await.unwrap()["data"]["mode"], "plain", "applying is the agent's");
+    world.describe("pots-generic", &[namespace("yard")]).await;
+    world.is_in_child(&maps, "yard", "a", |o| o.is_none()).await;
+    // Another's object stays, and who deploys tells.
+    assert!(world.in_child(&maps, "yard", "c").await.is_some());
+    assert_eq!(world.descriptions().get("pots-generic").await.unwrap().status.unwrap().manifest_statuses.len(), 3);
+    stop.cancel();
+    beside.await.unwrap();
+}

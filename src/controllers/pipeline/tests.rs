@@ -36,6 +36,10 @@ impl Drop for Stage {
 impl Stage {
     /// A parent with these clusters, each labelled with its place in the list, and the pipeline running.
     async fn new(names: &[String]) -> Self {
+        Self::with(names, Options::standard()).await
+    }
+
+    async fn with(names: &[String], options: Options) -> Self {
         let server = apiserver::ApiServer::build(apiserver::Options::new(store::Store::memory())).await;
         let client: Client = cluster::in_process(server.service(apiserver::Identity::master("test")));
         let stop = CancellationToken::new();
@@ -56,7 +60,7 @@ impl Stage {
                 .await;
         }
         tokio::spawn(apiserver::controllers::run_local(server, apiserver::controllers::built_in(None), stop.clone()));
-        tokio::spawn(super::run(client, Options::standard(), stop));
+        tokio::spawn(super::run(client, options, stop));
         stage
     }
 
@@ -360,4 +364,40 @@ async fn one_change_touches_a_hundred_clusters_with_one_write_each() {
     stage.wait("all rendered anew", || async { (stage.rendered().await.values().filter(|o| o["data"]["k"] == "2").count() == 100).then_some(()) }).await;
     let after = versions(&stage.list("Description").await);
     assert!(after.iter().all(|(namespace, generation)| before.get(namespace).is_some_and(|b| b + 1 == *generation)), "{before:?} {after:?}");
+}
+
+/// A repository that is slow, and has version 1 only.
+struct OneVersion;
+
+impl crate::ChartLookup for OneVersion {
+    fn look<'a>(&'a self, _: &'a str, options: &'a api::apps::HelmOptions) -> futures::future::BoxFuture<'a, crate::ChartAnswer> {
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            if options.chart_version == "1" { crate::ChartAnswer::Found } else { crate::ChartAnswer::NotFound("no such version".to_owned()) }
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chart_that_became_unknown_leaves_what_is_deployed() {
+    let stage = Stage::with(&names(&["harbor"]), Options { charts: Some(std::sync::Arc::new(OneVersion)), ..Options::standard() }).await;
+    let chart = json!({"repo": "http://charts.example.org", "chart": "lantern", "version": "1", "targetNamespace": "lights"});
+    stage.create(&json!({"apiVersion": APPS, "kind": "HelmChart", "metadata": {"name": "lantern", "namespace": "fleet"}, "spec": chart})).await;
+    stage.subscribe("s", json!([{"apiVersion": APPS, "kind": "HelmChart", "namespace": "fleet", "name": "lantern"}]), json!({})).await;
+    let versions = || async {
+        let descriptions = stage.list("Description").await;
+        let one: api::apps::Description = serde_json::from_value(descriptions.first()?.clone()).expect("a Description");
+        let chart: Value = serde_json::from_slice(&one.spec.chart_raw.first()?.0).expect("JSON");
+        Some((chart["spec"]["version"].clone(), chart["spec"]["wait"].clone()))
+    };
+    let before = stage.wait("a Description of the chart", versions).await;
+    for version in ["9", "1"] {
+        stage.patch("HelmChart", "fleet", "lantern", "", json!({"spec": {"version": version}})).await;
+        let phase = if version == "1" { "Found" } else { "NotFound" };
+        stage.wait("the answer", || async { (stage.get("HelmChart", "fleet", "lantern").await?["status"]["phase"] == phase).then_some(()) }).await;
+        assert_eq!(versions().await.as_ref(), Some(&before), "version {version}");
+    }
+    // Whatever else changes still arrives.
+    stage.patch("HelmChart", "fleet", "lantern", "", json!({"spec": {"wait": true}})).await;
+    stage.wait("the change", || async { (versions().await?.1 == true).then_some(()) }).await;
 }

@@ -5,12 +5,39 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::selector::Selector;
+use k8s_openapi::api::core::v1::{Taint, Toleration};
+use plan::placement::cluster::tolerates;
 use serde_json::{Value, json};
 
 /// Name under which a run says which clusters exist and report, per step; it is no recorded file.
 pub const ALIVE: &str = "alive";
 
 type Files = BTreeMap<String, Vec<Value>>;
+
+/// Clusters that report, by `namespace/name`: labels and taints.
+struct Fleet(BTreeMap<String, Value>);
+
+impl Fleet {
+    fn of(said: Vec<Value>) -> Fleet {
+        Fleet(said.into_iter().filter_map(|one| Some((one["key"].as_str()?.to_owned(), one))).collect())
+    }
+
+    /// Whether what a Subscription has divided may stay in a cluster: it is there, still selected, and does not turn it out.
+    fn keeps(&self, key: &str, spec: &Value) -> bool {
+        let Some(cluster) = self.0.get(key) else { return false };
+        let labels: BTreeMap<String, String> = serde_json::from_value(cluster["labels"].clone()).unwrap_or_default();
+        let selects = |subscriber: &Value| {
+            let affinity = serde_json::from_value(subscriber["clusterAffinity"].clone()).unwrap_or_default();
+            Selector::from_label_selector(&affinity).is_ok_and(|selector| selector.matches(&labels))
+        };
+        let selected = spec["subscribers"].as_array().is_none_or(|all| all.iter().any(selects));
+        let tolerations: Vec<Toleration> = serde_json::from_value(spec["clusterTolerations"].clone()).unwrap_or_default();
+        let taints: Vec<Taint> = serde_json::from_value(cluster["taints"].clone()).unwrap_or_default();
+        let turned_out = taints.iter().any(|taint| taint.effect == "NoExecute" && !tolerations.iter().any(|one| tolerates(one, taint)));
+        selected && !turned_out
+    }
+}
 
 /// Settles what can be settled, in every step.
 pub fn settle(expected: &mut Files, got: &mut Files) {
@@ -20,7 +47,7 @@ pub fn settle(expected: &mut Files, got: &mut Files) {
         got.keys().filter_map(|file| file.strip_suffix("subscription-status")).map(|step| (number(step), step.to_owned())).collect();
     let mut moved: BTreeSet<String> = BTreeSet::new();
     for step in steps.into_values() {
-        let alive: BTreeSet<String> = got.remove(&format!("{step}{ALIVE}")).into_iter().flatten().filter_map(|key| Some(key.as_str()?.to_owned())).collect();
+        let fleet = Fleet::of(got.remove(&format!("{step}{ALIVE}")).unwrap_or_default());
         let file = format!("{step}subscription-status");
         let (Some(wanted), Some(had)) = (expected.get_mut(&file), got.get_mut(&file)) else { continue };
         let mut settled: BTreeMap<String, Value> = BTreeMap::new();
@@ -28,8 +55,8 @@ pub fn settle(expected: &mut Files, got: &mut Files) {
             let same = |have: &&mut Value| have["metadata"]["name"] == want["metadata"]["name"] && have["metadata"]["namespace"] == want["metadata"]["namespace"];
             let Some(have) = had.iter_mut().find(same) else { continue };
             let name = have["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            if want["status"] != have["status"] && (is_right(want, have, &alive) || (moved.contains(&name) && stays_moved(want, have, &alive))) {
-                if names(&want["status"]).iter().any(|key| !alive.contains(*key)) {
+            if want["status"] != have["status"] && (is_right(want, have, &fleet) || (moved.contains(&name) && stays_moved(want, have, &fleet))) {
+                if names(&want["status"]).iter().any(|key| !fleet.keeps(key, &have["spec"])) {
                     moved.insert(name.clone());
                 }
                 // What no rule speaks of is compared as ever.
@@ -73,7 +100,7 @@ fn is_share_of(localization: &Value, status: &Value) -> bool {
     share.is_some() && value.pointer("/0/value").and_then(Value::as_i64) == share
 }
 
-fn is_right(want: &Value, have: &Value, alive: &BTreeSet<String>) -> bool {
+fn is_right(want: &Value, have: &Value, fleet: &Fleet) -> bool {
     let (recorded, ours) = (&want["status"], &have["status"]);
     let spec = &have["spec"];
     let dynamic = &spec["dividingScheduling"]["dynamicDividing"];
@@ -87,8 +114,9 @@ fn is_right(want: &Value, have: &Value, alive: &BTreeSet<String>) -> bool {
     if packs && before.is_empty() && fits(ours) {
         return true;
     }
-    // Facts 6.2: a divided Subscription stays bound to a cluster that is gone or lost, and runs short.
-    if divides && before.iter().any(|key| !alive.contains(*key)) && now.iter().all(|key| alive.contains(*key)) && fits(ours) {
+    let keeps = |key: &&str| fleet.keeps(key, spec);
+    // Facts 6.2: a divided Subscription stays bound to a cluster that is gone, lost, no longer selected or turns it out, and runs short.
+    if divides && !before.iter().all(keeps) && now.iter().all(keeps) && fits(ours) {
         return totals(recorded) == totals(ours);
     }
     // Facts 6.3: a cluster of two sub-groups is bound twice.
@@ -96,7 +124,7 @@ fn is_right(want: &Value, have: &Value, alive: &BTreeSet<String>) -> bool {
         return !divides || totals(recorded) == totals(ours);
     }
     // Of clusters with equal scores a sub-group takes any by chance (README of the cases, 3).
-    if spec["schedulingBySubGroup"] == true && before.len() == now.len() && before != now && now.iter().all(|key| alive.contains(*key)) {
+    if spec["schedulingBySubGroup"] == true && before.len() == now.len() && before != now && now.iter().all(keeps) {
         return multisets(recorded) == multisets(ours);
     }
     // The odd replica goes to any of equal clusters by chance (README of the cases, 3).
@@ -104,9 +132,9 @@ fn is_right(want: &Value, have: &Value, alive: &BTreeSet<String>) -> bool {
 }
 
 /// What moved away from a lost cluster earlier does not come back by itself, and all of it still runs.
-fn stays_moved(want: &Value, have: &Value, alive: &BTreeSet<String>) -> bool {
+fn stays_moved(want: &Value, have: &Value, fleet: &Fleet) -> bool {
     let (recorded, ours) = (names(&want["status"]), names(&have["status"]));
-    let within = ours.iter().all(|key| recorded.contains(key) && alive.contains(*key));
+    let within = ours.iter().all(|key| recorded.contains(key) && fleet.keeps(key, &have["spec"]));
     within && fits(&have["status"]) && totals(&want["status"]) == totals(&have["status"])
 }
 
@@ -144,7 +172,8 @@ pub fn alive(clusters: &[Value]) -> Vec<Value> {
     };
     let key = |cluster: &Value| {
         let text = |path: &str| cluster.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
-        json!(format!("{}/{}", text("/metadata/namespace"), text("/metadata/name")))
+        let key = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name"));
+        json!({"key": key, "labels": cluster["metadata"]["labels"], "taints": cluster["spec"]["taints"]})
     };
     clusters.iter().filter(lives).map(key).collect()
 }
@@ -154,9 +183,9 @@ mod tests {
     use super::*;
 
     fn check(spec: Value, recorded: Value, ours: Value, right: bool) {
-        let alive = BTreeSet::from(["n/a".to_owned(), "n/b".to_owned()]);
+        let fleet = Fleet::of(vec![json!({"key": "n/a"}), json!({"key": "n/b"}), json!({"key": "n/flood", "taints": [{"key": "flood", "effect": "NoExecute"}]}), json!({"key": "n/far", "labels": {"at": "far"}})]);
         let (want, have) = (json!({"spec": spec.clone(), "status": recorded}), json!({"spec": spec, "status": ours}));
-        assert_eq!(is_right(&want, &have, &alive), right, "{want} {have}");
+        assert_eq!(is_right(&want, &have, &fleet), right, "{want} {have}");
     }
 
     #[test]
@@ -169,6 +198,12 @@ mod tests {
         check(divided.clone(), status(&["n/a", "n/gone"], &[3, 4]), status(&["n/a"], &[3]), false);
         check(divided.clone(), status(&["n/a", "n/b"], &[3, 4]), status(&["n/a"], &[7]), false);
         check(divided.clone(), status(&["n/a", "n/gone"], &[3, 4]), status(&["n/a", "n/b"], &[7]), false);
+        check(divided.clone(), status(&["n/a", "n/flood"], &[3, 4]), status(&["n/a"], &[7]), true);
+        let mut choosy = divided.clone();
+        choosy["clusterTolerations"] = json!([{"operator": "Exists"}]);
+        check(choosy.clone(), status(&["n/a", "n/flood"], &[3, 4]), status(&["n/a"], &[7]), false);
+        choosy["subscribers"] = json!([{"clusterAffinity": {"matchLabels": {"at": "far"}}}]);
+        check(choosy, status(&["n/a", "n/far"], &[3, 4]), status(&["n/far"], &[7]), true);
         let groups = json!({"schedulingBySubGroup": true});
         check(groups.clone(), status(&["n/a"], &[]), status(&["n/b"], &[]), true);
         check(groups, status(&["n/a"], &[]), status(&["n/a", "n/b"], &[]), false);

@@ -101,13 +101,13 @@ impl<'a> Run<'a> {
     /// Waits until nothing has changed for a while.
     ///
     /// The stores' revisions say cheaply that something was written; what it was is read only then. On a busy machine the wait
-    /// stretches: it also counts looks, which come late when there is no processor for them.
+    /// stretches: what counts is the time for which this process had a processor when it wanted one.
     async fn settle(&mut self) -> Result<State> {
         let start = Instant::now();
         let mut seen = self.stage.revisions();
         let mut state = self.state().await?;
         let mut last = self.fingerprint(&state);
-        let (mut at, mut read, mut looks) = (Instant::now(), Instant::now(), 0);
+        let (mut at, mut read, mut looks, mut used) = (Instant::now(), Instant::now(), 0, Processor::now());
         loop {
             tokio::time::sleep(LOOK).await;
             let now = self.stage.revisions();
@@ -119,11 +119,12 @@ impl<'a> Run<'a> {
                 state = self.state().await?;
                 let print = self.fingerprint(&state);
                 if print != last {
-                    (last, at, looks) = (print, Instant::now(), 0);
+                    (last, at, looks, used) = (print, Instant::now(), 0, Processor::now());
                 }
             }
             let quiet = if self.under_way(&state) { self.quiet * PATIENCE } else { self.quiet };
-            if still && at.elapsed() >= quiet && looks >= LOOKS || start.elapsed() > MOST {
+            let is_over = still && looks >= LOOKS && at.elapsed() >= quiet && at.elapsed().mul_f64(used.share_since()) >= quiet;
+            if is_over || start.elapsed() > MOST {
                 return Ok(state);
             }
         }
@@ -417,6 +418,33 @@ impl<'a> Run<'a> {
         }
         self.responses.push(entry);
         Ok(())
+    }
+}
+
+/// How long all threads of this process ran, and waited for a processor, in nanoseconds.
+struct Processor {
+    ran: u64,
+    waited: u64,
+}
+
+impl Processor {
+    fn now() -> Processor {
+        let mut sum = Processor { ran: 0, waited: 0 };
+        // Only Linux tells; elsewhere the processor counts as our own.
+        for thread in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+            let told = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            let mut numbers = told.split_whitespace().map(|number| number.parse().unwrap_or(0));
+            sum.ran += numbers.next().unwrap_or(0);
+            sum.waited += numbers.next().unwrap_or(0);
+        }
+        sum
+    }
+
+    /// The part of the wanted time that was had since then.
+    fn share_since(&self) -> f64 {
+        let now = Processor::now();
+        let (ran, waited) = (now.ran.saturating_sub(self.ran) as f64, now.waited.saturating_sub(self.waited) as f64);
+        if ran + waited > 0.0 { (ran / (ran + waited)).max(0.02) } else { 1.0 }
     }
 }
 
