@@ -9,3 +9,4 @@ mod exposition;
 mod kube;
 mod replay;
 mod tidy;
+mod tour;

@@ -206,7 +206,7 @@ impl Core {
             accept,
             warnings: Vec::new(),
         };
-        if let Some(warning) = call.resource.custom.as_ref().and_then(|c| c.deprecation.clone()) {
+        if let Some(warning) = deprecation(&call.resource) {
             call.warnings.push(warning);
         }
         let (parts, body) = request.into_parts();
@@ -270,4 +270,16 @@ fn too_many() -> Response<Body> {
 /// What Go's multiplexer says of an unknown path.
 pub(crate) fn page_not_found() -> Response<Body> {
     body::plain(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+/// What users of a resource are warned of: its definition says it, or Kubernetes does of a built-in kind.
+fn deprecation(resource: &Resource) -> Option<String> {
+    if let Some(custom) = &resource.custom {
+        return custom.deprecation.clone();
+    }
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()),
+        ("", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+".to_owned()),
+        _ => None,
+    }
 }

@@ -32,10 +32,15 @@ pub(crate) fn cause(fault: &Fault) -> Cause {
     Cause { reason: part("reason"), message: part("message"), field: part("field") }
 }
 
+/// Reads an object by its schema.
+pub(crate) fn decode(resource: &Resource, object: Value) -> Result<Decoded, String> {
+    let Some(kind) = resource.schema() else { return Ok(Decoded { object, unknown: Vec::new() }) };
+    kind.decode(object).map_err(|error| error.to_string())
+}
+
 /// Reads a request body by its schema.
 pub(crate) fn read(resource: &Resource, object: Value) -> Result<Decoded, ApiError> {
-    let Some(kind) = resource.schema() else { return Ok(Decoded { object, unknown: Vec::new() }) };
-    kind.decode(object).map_err(|error| {
+    decode(resource, object).map_err(|error| {
         ApiError::bad_request(format!(
             "{} in version \"{}\" cannot be handled as a {}: {error}",
             resource.kind, resource.version, resource.kind

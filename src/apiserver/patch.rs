@@ -99,7 +99,16 @@ async fn ordinary(call: &mut Call, edit: Edit<'_>) -> Result<Response<Body>, Api
             let fault = schema::Fault::invalid(&schema::Path::new("metadata.name"), object::name(&new), "field is immutable");
             return Err(call.invalid(&name, &[fault]));
         }
-        let mut new = call.read_object(new, Vec::new(), &[], false)?;
+        let read = match kinds::decode(&call.resource, new) {
+            Ok(read) => read,
+            // Kubernetes calls it the fault of the patch, and shows what the patch made. That is made again: it was read away.
+            Err(error) => {
+                let made = edit(call, old)?.to_string();
+                let fault = schema::Fault::invalid(&schema::Path::new("patch"), made, error);
+                return Err(ApiError::invalid("", "", "", vec![kinds::cause(&fault)]));
+            }
+        };
+        let mut new = call.validated(read, Vec::new(), &[], false)?;
         kinds::default(&call.resource, &mut new);
         Ok((new, Fields::Track(manager.clone())))
     })

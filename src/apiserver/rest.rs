@@ -131,9 +131,14 @@ impl Call {
     }
 
     /// Types and unknown fields, by the schema; warnings or refusal as the query says.
-    pub(crate) fn read_object(&mut self, value: Value, mut faults: Vec<String>, order: &[String], binary: bool) -> Result<Value, ApiError> {
-        let validation = self.query.field_validation()?;
+    pub(crate) fn read_object(&mut self, value: Value, faults: Vec<String>, order: &[String], binary: bool) -> Result<Value, ApiError> {
         let read = kinds::read(&self.resource, value)?;
+        self.validated(read, faults, order, binary)
+    }
+
+    /// The object that was read, when its unknown and doubled fields are allowed or only warned of.
+    pub(crate) fn validated(&mut self, read: schema::decode::Decoded, mut faults: Vec<String>, order: &[String], binary: bool) -> Result<Value, ApiError> {
+        let validation = self.query.field_validation()?;
         faults.extend(read.unknown);
         if self.resource.native.is_some() {
             input::in_order(&mut faults, order);

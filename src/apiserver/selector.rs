@@ -78,7 +78,7 @@ fn requirement(part: &str) -> Result<(String, Need), String> {
     }
     if let Some(open) = part.find('(') {
         let list = part[open..].strip_prefix('(').and_then(|p| p.trim_end().strip_suffix(')'));
-        let list = list.ok_or_else(|| format!("found '{}', expected: ',' or ')'", &part[open..]))?;
+        let list = list.ok_or_else(|| "found '', expected: ',' or ')'".to_owned())?;
         let values: BTreeSet<String> = list.split(',').map(label_value).collect::<Result<_, _>>()?;
         let head = part[..open].trim();
         return match head.rsplit_once(char::is_whitespace) {

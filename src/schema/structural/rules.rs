@@ -149,7 +149,7 @@ impl Turn<'_> {
             Ok(_) => Some("rule did not evaluate to a bool".to_owned()),
             Err(EvalError::Cost) => {
                 self.spent = true;
-                faults.push(Fault::invalid(path, shown(v), "call cost exceeds limit for rule: ".to_owned() + &rule_name(&r.text) + ", no further validation rules will be run due to call cost exceeds limit"));
+                faults.push(fault(FaultKind::Invalid, path, shown(v), "call cost exceeds limit for rule: ".to_owned() + &rule_name(&r.text) + ", no further validation rules will be run due to call cost exceeds limit"));
                 return;
             }
             Err(EvalError::Failed(m)) => Some(m),
@@ -164,19 +164,21 @@ impl Turn<'_> {
             } else {
                 format!("{m} evaluating rule: {}", rule_name(&r.text))
             };
-            faults.push(Fault::invalid(path, shown(v), words));
+            faults.push(fault(FaultKind::Invalid, path, shown(v), words));
             return;
         }
         let words = self.message(r, &vars);
         let place = if r.text.field_path.is_empty() { path.clone() } else { joined(path, &r.text.field_path) };
-        let shown = if r.text.field_path.is_empty() { shown(v) } else { shown(at_path(v, &r.text.field_path).unwrap_or(&Value::Null)) };
+        let shown = if r.text.field_path.is_empty() { shown(v) } else { None };
         let kind = match r.text.reason.as_str() {
             "FieldValueForbidden" => FaultKind::Forbidden,
             "FieldValueRequired" => FaultKind::Required,
             "FieldValueDuplicate" => FaultKind::Duplicate,
             _ => FaultKind::Invalid,
         };
-        faults.push(Fault::new(kind, &place, shown, words));
+        // "Duplicate value" has no words of its own.
+        let words = if kind == FaultKind::Duplicate { String::new() } else { words };
+        faults.push(fault(kind, &place, shown, words));
     }
 
     fn message(&mut self, r: &Rule, vars: &Variables<'_>) -> String {
@@ -203,13 +205,14 @@ fn rule_name(t: &RuleText) -> String {
     t.rule.trim().to_owned()
 }
 
-/// Objects and lists are shown by their kind only.
-fn shown(v: &Value) -> Value {
-    match v {
-        Value::Object(_) => Value::from("object"),
-        Value::Array(_) => Value::from("array"),
-        v => v.clone(),
-    }
+/// The value that a fault of a rule shows: a single one; Kubernetes keeps lists and objects out of the message.
+fn shown(v: &Value) -> Option<Value> {
+    (!v.is_object() && !v.is_array()).then(|| v.clone())
+}
+
+/// A fault of a rule.
+fn fault(kind: FaultKind, path: &Path, value: Option<Value>, detail: impl Into<String>) -> Fault {
+    Fault { value, ..Fault::new(kind, path, Value::Null, detail) }
 }
 
 /// A path followed by `.a.b` or `['c']`.
@@ -236,10 +239,6 @@ fn steps(field_path: &str) -> Vec<(String, bool)> {
         }
     }
     out
-}
-
-fn at_path<'v>(v: &'v Value, field_path: &str) -> Option<&'v Value> {
-    steps(field_path).iter().try_fold(v, |v, (s, _)| v.get(s))
 }
 
 /// Faults of the rules themselves, as a CRD's validation reports them.

@@ -111,7 +111,7 @@ fn rules_run_with_old_values_and_messages() {
     let k = Kind::custom(&crd, "v1").expect("kind");
     let w = |spec: Value| k.validate_create(&object(spec)).iter().map(ToString::to_string).collect::<Vec<_>>();
     assert!(w(json!({"min": 1, "max": 2, "id": "a"})).is_empty());
-    assert_eq!(w(json!({"min": 3, "max": 2})), [r#"spec: Invalid value: "object": failed rule: self.min <= self.max"#]);
+    assert_eq!(w(json!({"min": 3, "max": 2})), ["spec: Invalid value: failed rule: self.min <= self.max"]);
     assert_eq!(w(json!({"min": 1, "max": 2, "id": "x"})), ["spec.id: Forbidden: not x"]);
     let old = object(json!({"min": 1, "max": 2, "id": "a"}));
     let f = k.validate_update(&object(json!({"min": 1, "max": 2, "id": "b"})), &old, None);
@@ -130,4 +130,26 @@ fn rules_are_checked_with_the_crd() {
     assert!(check("self.n")[0].contains("must evaluate to a bool"));
     assert!(check("self.n == 'a'")[0].contains("found no matching overload"));
     assert!(check("self.list.all(a, self.list.all(b, a == b))")[0].contains("estimated rule cost exceeds budget by factor of more than 100x"));
+}
+
+#[test]
+fn a_rule_shows_only_single_values() {
+    let rule = |reason: &str| json!([{"rule": "self.size() < 2", "message": "too much", "reason": reason}]);
+    let spec = json!({"type": "object", "properties": {
+        "text": {"type": "string", "maxLength": 9, "x-kubernetes-validations": rule("FieldValueInvalid")},
+        "list": {"type": "array", "maxItems": 9, "items": {"type": "string"}, "x-kubernetes-validations": rule("FieldValueInvalid")},
+        "map": {"type": "object", "maxProperties": 9, "additionalProperties": {"type": "string"}, "x-kubernetes-validations": rule("FieldValueDuplicate")},
+    }, "x-kubernetes-validations": [{"rule": "self.text.size() < 2", "message": "placed", "fieldPath": ".text"}]});
+    let kind = Kind::custom(&ruled(spec), "v1").expect("kind");
+    let faults = kind.validate_create(&object(json!({"text": "ab", "list": ["a", "b"], "map": {"a": "1", "b": "2"}})));
+    let mut texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    texts.sort();
+    // As kube-apiserver 1.37 says it.
+    let expected = [
+        "spec.list: Invalid value: too much",
+        "spec.map: Duplicate value",
+        r#"spec.text: Invalid value: "ab": too much"#,
+        "spec.text: Invalid value: placed",
+    ];
+    assert_eq!(texts, expected);
 }
