@@ -7,8 +7,11 @@
 //! | `joins::our_agents_join_their_parent` | their hub, scheduler and controllers, our agents: one that pulls, one that is pushed to |
 //! | `plugin::their_kubectl_plugin_on_our_parent` | our parent, their plugin (kubectl-clusternet, where it is in the folder too) |
 //! | `takeover::*` | their parent with live Subscriptions, switched to our parts in place and back: nothing is written in the child |
+//!
+//! And clients that everybody uses: `clients::*` is a Go program on client-go and controller-runtime, built where Go is.
 
 mod app;
+mod clients;
 mod joins;
 mod plugin;
 mod takeover;
