@@ -2,13 +2,19 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use super::prepare_parent;
 use crate::e2e::ONE;
 use crate::kube::{self, ControlPlane};
 
-/// The program; none where it cannot be built, which is told, and is a fault in CI.
+/// The program, built once; none where it cannot be built, which is told, and is a fault in CI.
 fn program() -> Option<PathBuf> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(build).clone()
+}
+
+fn build() -> Option<PathBuf> {
     if Command::new("go").arg("version").output().is_err() {
         assert!(std::env::var_os("CI").is_none(), "CI needs Go");
         eprintln!("skipped, there is no Go to build the clients with");
