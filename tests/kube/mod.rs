@@ -118,6 +118,9 @@ impl ControlPlane {
             "--controllers=*,bootstrapsigner,tokencleaner,-nodelifecycle,-node-ipam-controller".to_owned(),
             "--leader-elect=false".to_owned(),
         ]);
+        // The controllers take their time; what is tested has them from the beginning.
+        let dynamic = cluster::Dynamic::new(admin.clone());
+        until("the controllers publish the CA", || async { dynamic.call("GET", "/api/v1/namespaces/default/configmaps/kube-root-ca.crt", None, None).await.ok() }).await;
         ControlPlane {
             ca: pki.ca.pem(),
             url,
