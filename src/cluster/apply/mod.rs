@@ -11,6 +11,7 @@ pub mod owned;
 mod prune;
 #[cfg(test)]
 mod tests;
+mod undeclared;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -289,7 +290,7 @@ impl Applier {
             }
         };
         let how = ApplyAs { manager: self.manager, force: true, dry_run: false };
-        let (live, recreated) = match self.dynamic.apply(&resource, &want.object, how).await {
+        let (live, recreated) = match self.write(&resource, want, how).await {
             Ok(live) => (live, false),
             Err(error) => {
                 let fault = self.refused(&error);
@@ -318,6 +319,21 @@ impl Applier {
             _ => Action::Configured,
         };
         Ok(Done { action, uid, live: Some(live) })
+    }
+
+    /// Writes the object, without the fields that the server's schema does not have.
+    async fn write(&self, resource: &Resource, want: &Desired, how: ApplyAs<'_>) -> Result<Value, kube::Error> {
+        let refused = match self.dynamic.apply(resource, &want.object, how).await {
+            Err(kube::Error::Api(status)) => status,
+            other => return other,
+        };
+        let mut object = Value::clone(&want.object);
+        let without = undeclared::strip(&mut object, &refused.message);
+        if without.is_empty() {
+            return Err(kube::Error::Api(refused));
+        }
+        tracing::info!(object = %want.id, fields = without.join(", "), "applied without fields that the cluster does not know");
+        self.dynamic.apply(resource, &object, how).await
     }
 
     async fn resolve(&self, id: &ObjectRef) -> Result<Resource, Fault> {
