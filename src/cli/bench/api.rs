@@ -93,15 +93,10 @@ async fn start(dir: &Path) -> Result<Ours> {
 
 /// Resident memory of processes, MiB; nothing where the system does not tell.
 fn memory(pids: &[u32]) -> Option<f64> {
-    let one = |pid: &u32| {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        line.split_whitespace().next()?.parse::<f64>().ok()
-    };
     if pids.is_empty() {
         return None;
     }
-    pids.iter().map(one).sum::<Option<f64>>().map(|kib| kib / 1024.0)
+    pids.iter().map(|pid| super::status_kib(&pid.to_string(), "VmRSS")).sum::<Option<u64>>().map(super::mib)
 }
 
 struct Subject {

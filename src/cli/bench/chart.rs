@@ -123,7 +123,7 @@ fn row(path: &Path, args: &ChartBench) -> Result<Row> {
     if args.clusters > 0 {
         row.fleet_seconds = Some(fleet(&loaded, args.clusters)?);
     }
-    row.peak_mib = peak();
+    row.peak_mib = super::status_kib("self", "VmHWM").map(super::mib);
     Ok(row)
 }
 
@@ -146,12 +146,6 @@ fn fleet(chart: &Chart, clusters: usize) -> Result<f64> {
         running.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| bail!("a render stopped")))
     })?;
     Ok(begun.elapsed().as_secs_f64())
-}
-
-fn peak() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-    line.trim().trim_end_matches("kB").trim().parse::<f64>().ok().map(|kib| kib / 1024.0)
 }
 
 /// CPU ms of Helm by path of the chart: load and render, render.

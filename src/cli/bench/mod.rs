@@ -26,6 +26,19 @@ pub(crate) fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// A figure of a process (`self` or its number) in kiB, as `/proc` has it; nothing where the system does not tell.
+fn status_kib(process: &str, field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let rest = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// Kibibytes as mebibytes.
+#[expect(clippy::cast_precision_loss, reason = "memory for a table")]
+fn mib(kib: u64) -> f64 {
+    kib as f64 / 1024.0
+}
+
 /// A folder that goes with the bench.
 struct Scratch(PathBuf);
 

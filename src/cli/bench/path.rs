@@ -361,7 +361,5 @@ fn reset_peak() {
 
 /// The most memory this process had since then, MiB.
 fn peak_mib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) / 1024
+    super::status_kib("self", "VmHWM").unwrap_or(0) / 1024
 }
