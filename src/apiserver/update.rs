@@ -71,8 +71,8 @@ pub(crate) async fn change(call: &mut Call, name: &str, change: Change<'_>) -> R
             let base = Base::latest(call, name, &key)?;
             let old = kinds::to_route(&resource, base.stored.clone());
             let seen = begin(call, name, base, old, change)?;
-            let judged = judge(call, name, seen)?;
-            let form = needed(call, &judged).map(|new| kinds::to_storage(&resource, new.clone()));
+            let mut judged = judge(call, name, seen)?;
+            let form = needed(call, &mut judged).map(|new| kinds::to_storage(&resource, new));
             write(call, name, &key, judged, form)?
         };
         match step {
@@ -119,11 +119,11 @@ async fn attempt_with_webhooks(call: &mut Call, name: &str, key: &str, change: C
     let old = call.routed_one(base.stored.clone()).await?;
     let mut seen = begin(call, name, base, old, change)?;
     crate::webhooks::mutate(call, Operation::Update, Some(&seen.old), &mut seen.new).await?;
-    let judged = judge(call, name, seen)?;
+    let mut judged = judge(call, name, seen)?;
     crate::webhooks::validate(call, Operation::Update, Some(&judged.seen.old), &judged.seen.new).await?;
-    let form = match needed(call, &judged) {
+    let form = match needed(call, &mut judged) {
         // What a conversion takes away again was no change.
-        Some(new) => Some(call.to_stored(new.clone()).await?).filter(|form| !same(&judged.seen.stored, form)),
+        Some(new) => Some(call.to_stored(new).await?).filter(|form| !same(&judged.seen.stored, form)),
         None => None,
     };
     write(call, name, key, judged, form)
@@ -142,11 +142,13 @@ impl Base {
     }
 }
 
-/// The new form, if it is to be written: it differs from the old one, or that is stored in a version of former times.
-fn needed<'a>(call: &Call, judged: &'a Judged) -> Option<&'a Value> {
-    let Seen { stored, old, new, .. } = &judged.seen;
+/// The new form, if it is to be written: it differs from the old one, or that is stored in a version of former times. It is taken out:
+/// only a dry run shows it afterwards.
+fn needed(call: &Call, judged: &mut Judged) -> Option<Value> {
+    let Seen { stored, old, new, .. } = &mut judged.seen;
     let current = call.resource.custom.is_none() || object::text(stored, &["apiVersion"]) == call.resource.storage_version;
-    (!current || !same(old, new)).then_some(new)
+    let dry = matches!(call.query.dry_run(), Ok(true));
+    (!current || !same(old, new)).then(|| if dry { new.clone() } else { new.take() })
 }
 
 /// An object and what it is to become.
