@@ -289,8 +289,7 @@ impl Applier {
                 }
             }
         };
-        let how = ApplyAs { manager: self.manager, force: true, dry_run: false };
-        let (live, recreated) = match self.write(&resource, want, how).await {
+        let (live, recreated) = match self.write(&resource, want).await {
             Ok(live) => (live, false),
             Err(error) => {
                 let fault = self.refused(&error);
@@ -322,7 +321,8 @@ impl Applier {
     }
 
     /// Writes the object, without the fields that the server's schema does not have.
-    async fn write(&self, resource: &Resource, want: &Desired, how: ApplyAs<'_>) -> Result<Value, kube::Error> {
+    async fn write(&self, resource: &Resource, want: &Desired) -> Result<Value, kube::Error> {
+        let how = ApplyAs { manager: self.manager, force: true, dry_run: false };
         let refused = match self.dynamic.apply(resource, &want.object, how).await {
             Err(kube::Error::Api(status)) => status,
             other => return other,
@@ -400,8 +400,7 @@ impl Applier {
             }
             self.wait_gone(resource, id, &uid).await?;
         }
-        let how = ApplyAs { manager: self.manager, force: true, dry_run: false };
-        self.dynamic.apply(resource, &want.object, how).await.map_err(|e| self.refused(&e))
+        self.write(resource, want).await.map_err(|e| self.refused(&e))
     }
 
     async fn wait_gone(&self, resource: &Resource, id: &ObjectRef, uid: &str) -> Result<(), Fault> {
