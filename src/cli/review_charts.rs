@@ -6,11 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::apps::HelmRelease;
 use api::known::annotation;
 use chart::Chart;
-use git::{Filter, Mode, ObjectId, Remote};
-use plan::preview::{Charts, digest_of};
-
-/// Largest file of a chart in the repository.
-const FILE_MAX: u64 = 8 << 20;
+use controllers::ChartDirectory;
+use git::{ObjectId, Remote};
+use plan::preview::Charts;
 
 /// A chart that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,26 +58,16 @@ impl Store {
                         self.digests.insert((*commit, path.clone()), digest);
                         Ok(Arc::new(chart))
                     }
-                    Err(error) => Err(format!("read the chart {path}: {error:#}")),
+                    Err(why) => Err(format!("read the chart {path}: {why}")),
                 },
             };
             self.charts.insert(want, found);
         }
     }
 
-    async fn from_git(&self, commit: ObjectId, path: &str) -> anyhow::Result<(String, Chart)> {
-        let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
-        let listing = self.remote.list(commit, &Filter::under([path])).await?;
-        let files: Vec<git::TreeFile> = listing.files.into_iter().filter(|f| f.path.starts_with(&prefix) && matches!(f.mode, Mode::File | Mode::Executable)).collect();
-        let name = |file: &git::TreeFile| file.path.get(prefix.len()..).unwrap_or_default().to_owned();
-        let names: Vec<String> = files.iter().map(name).collect();
-        let digest = digest_of(files.iter().zip(&names).map(|(f, name)| (f.id.to_string(), name.as_str())));
-        let ids: Vec<ObjectId> = files.iter().map(|f| f.id).collect();
-        let mut contents = BTreeMap::new();
-        for (name, bytes) in names.into_iter().zip(self.remote.read(&ids, FILE_MAX).await?) {
-            contents.insert(name, bytes?);
-        }
-        Ok((digest, chart::load(contents)?))
+    async fn from_git(&self, commit: ObjectId, path: &str) -> Result<(String, Chart), String> {
+        let directory = ChartDirectory::list(&self.remote, commit, path, &commit.to_string()).await?;
+        Ok((directory.digest(), directory.load(&self.remote).await?))
     }
 }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use api::apps::HelmChart;
 use api::gitops::GitSource;
 use api::known::{annotation, label};
+use chart::Chart;
 use engine::Key;
-use git::{Filter, Mode, ObjectId};
+use git::{Filter, Mode, ObjectId, Remote};
 use registry::pool::Loaded;
 
 use crate::charts::ChartAnswer;
@@ -29,6 +30,64 @@ pub(crate) fn path_of(chart: &HelmChart) -> Option<&str> {
 pub(crate) fn mark_of(source: &GitSource) -> String {
     let key = Key::of(source);
     api::names::label_value(&format!("{}.{}", key.namespace, key.name))
+}
+
+/// The files of a chart in a directory of a commit. A preview reads charts as the controllers do.
+pub struct ChartDirectory {
+    path: String,
+    /// Names within the chart, and the files.
+    files: Vec<(String, git::TreeFile)>,
+}
+
+impl ChartDirectory {
+    /// Lists the files; `revision` is what a fault calls the commit.
+    ///
+    /// # Errors
+    /// When the repository cannot be read, or there is no chart, or it has too many files.
+    pub async fn list(remote: &Remote, commit: ObjectId, path: &str, revision: &str) -> Result<Self, String> {
+        let listing = remote.list(commit, &Filter::under([path])).await.map_err(|e| shown(&e))?;
+        let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+        let plain = listing.files.into_iter().filter(|f| matches!(f.mode, Mode::File | Mode::Executable));
+        let files: Vec<(String, git::TreeFile)> = plain.filter_map(|f| Some((f.path.strip_prefix(&prefix)?.to_owned(), f))).collect();
+        if !files.iter().any(|(name, _)| name == "Chart.yaml") {
+            return Err(format!("there is no {prefix}Chart.yaml in {revision}"));
+        }
+        if files.len() > FILES_MAX {
+            return Err(format!("{path} has {} files, more than {FILES_MAX}", files.len()));
+        }
+        Ok(Self { path: path.to_owned(), files })
+    }
+
+    /// Digest over names and contents.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        plan::preview::digest_of(self.files.iter().map(|(name, file)| (file.id.to_string(), name.as_str())))
+    }
+
+    /// Reads the files and makes a chart of them.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is too large, or they are no chart.
+    pub async fn load(&self, remote: &Remote) -> Result<Chart, String> {
+        let path = &self.path;
+        let ids: Vec<ObjectId> = self.files.iter().map(|(_, file)| file.id).collect();
+        let mut contents = BTreeMap::new();
+        let mut total = 0;
+        for ((name, file), bytes) in self.files.iter().zip(remote.read(&ids, FILE_MAX).await.map_err(|e| shown(&e))?) {
+            let bytes = bytes.map_err(|e| format!("{}: {}", file.path, shown(&e)))?;
+            total += bytes.len();
+            if total > CHART_MAX {
+                return Err(format!("{path} has more than {CHART_MAX} bytes"));
+            }
+            contents.insert(name.clone(), bytes);
+        }
+        let loaded = tokio::task::spawn_blocking(move || chart::load(contents).map_err(|e| e.to_string())).await.map_err(|e| e.to_string())?;
+        loaded.map_err(|why| format!("{path}: {why}"))
+    }
+}
+
+fn shown(error: &(dyn std::error::Error + 'static)) -> String {
+    cluster::error::chain(error)
 }
 
 impl World {
@@ -64,34 +123,13 @@ impl World {
         let remote = remote(&self.client, git, &place).await.map_err(|error| match error {
             Unusable::Invalid(why) | Unusable::Unreached(_, why) => why,
         })?;
-        let shown = |error: &(dyn std::error::Error + 'static)| cluster::error::chain(error);
         remote.fetch(&[commit], &[]).await.map_err(|e| shown(&e))?;
-        let listing = remote.list(commit, &Filter::under([path])).await.map_err(|e| shown(&e))?;
-        let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
-        let files: Vec<git::TreeFile> = listing.files.into_iter().filter(|f| f.path.starts_with(&prefix) && matches!(f.mode, Mode::File | Mode::Executable)).collect();
-        if !files.iter().any(|f| f.path == format!("{prefix}Chart.yaml")) {
-            return Err(format!("there is no {prefix}Chart.yaml in {revision}"));
-        }
-        if files.len() > FILES_MAX {
-            return Err(format!("{path} has {} files, more than {FILES_MAX}", files.len()));
-        }
-        let digest = plan::preview::digest_of(files.iter().map(|f| (f.id.to_string(), f.path.strip_prefix(&prefix).unwrap_or(&f.path))));
+        let directory = ChartDirectory::list(&remote, commit, path, &revision).await?;
+        let digest = directory.digest();
         if let Some(known) = self.git_charts.lock().values().find(|loaded| loaded.digest == digest) {
             return Ok(known.clone());
         }
-        let ids: Vec<ObjectId> = files.iter().map(|f| f.id).collect();
-        let mut contents = BTreeMap::new();
-        let mut total = 0;
-        for (file, bytes) in files.iter().zip(remote.read(&ids, FILE_MAX).await.map_err(|e| shown(&e))?) {
-            let bytes = bytes.map_err(|e| format!("{}: {}", file.path, shown(&e)))?;
-            total += bytes.len();
-            if total > CHART_MAX {
-                return Err(format!("{path} has more than {CHART_MAX} bytes"));
-            }
-            contents.insert(file.path.strip_prefix(&prefix).unwrap_or(&file.path).to_owned(), bytes);
-        }
-        let loaded = tokio::task::spawn_blocking(move || chart::load(contents).map_err(|e| e.to_string())).await.map_err(|e| e.to_string())?;
-        let loaded = loaded.map_err(|why| format!("{path}: {why}"))?;
+        let loaded = directory.load(&remote).await?;
         let (name, version) = (loaded.name().to_owned(), loaded.metadata.version.clone());
         let options = &chart.spec.options;
         if name != options.chart {

@@ -24,6 +24,7 @@ mod turns;
 mod world;
 
 pub use charts::{ChartAnswer, ChartLookup, Repositories};
+pub use gitcharts::ChartDirectory;
 
 /// How the controllers behave.
 #[derive(Clone)]

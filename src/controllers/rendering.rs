@@ -217,8 +217,9 @@ impl World {
                 tracing::warn!(release = %Key::of(&**release), error = why, "cannot render a release");
                 self.recorder.record(engine::Regarding::of(&**release), engine::EventKind::Warning, Reason::HelmReleaseFailure.as_str(), why);
             }
+            let (directory, files) = (entry.directory.clone(), entry.files.clone());
             let before = self.renders.all.lock().entry(key.clone()).or_default().insert(name, entry);
-            changed |= before.is_none_or(|b| self.renders.all.lock().get(key).and_then(|all| all.values().find(|e| e.directory == b.directory)).is_none_or(|e| e.files.as_deref().map(ids) != b.files.as_deref().map(ids)));
+            changed |= before.is_none_or(|before| before.directory != directory || before.files.as_deref().map(ids) != files.as_deref().map(ids));
         }
         {
             let mut all = self.renders.all.lock();
