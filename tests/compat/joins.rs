@@ -105,20 +105,31 @@ async fn what_goes_leaves(parent: &ControlPlane, children: [(&str, &ControlPlane
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn their_agents_join_our_parent() {
-    let Some((bin, assets)) = ready_to_run() else { return };
-    let _one = crate::e2e::ONE.lock().await;
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+/// A parent, and two children with a node each.
+async fn planes(assets: &Path) -> (ControlPlane, ControlPlane, ControlPlane) {
     let (parent, one, two) = tokio::join!(ControlPlane::start(assets), ControlPlane::start(assets), ControlPlane::start(assets));
     prepare_parent(&parent).await;
     for child in [&one, &two] {
         prepare_child(child).await;
         with_a_node(child).await;
     }
+    (parent, one, two)
+}
+
+/// The children with the modes that their agents join in.
+fn joins<'a>(parent: &'a ControlPlane, one: &'a ControlPlane, two: &'a ControlPlane, folder: &'a Path) -> [Joins<'a>; 2] {
+    [("pulls", one, "Pull"), ("pushed", two, "Push")].map(|(name, child, mode)| Joins { parent, child, folder, name, mode })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn their_agents_join_our_parent() {
+    let Some((bin, assets)) = ready_to_run() else { return };
+    let _one = crate::e2e::ONE.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (parent, one, two) = planes(assets).await;
     let _parts = our_parts(&parent, folder).await;
-    let agents = [("pulls", &one, "Pull"), ("pushed", &two, "Push")].map(|(name, child, mode)| their_agent(&bin, &Joins { parent: &parent, child, folder, name, mode }));
+    let agents = joins(&parent, &one, &two, folder).map(|joins| their_agent(&bin, &joins));
     walk(&parent, [("pulls", &one), ("pushed", &two)], &agents, folder).await;
 }
 
@@ -128,13 +139,8 @@ async fn our_agents_join_their_parent() {
     let _one = crate::e2e::ONE.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let (parent, one, two) = tokio::join!(ControlPlane::start(assets), ControlPlane::start(assets), ControlPlane::start(assets));
-    prepare_parent(&parent).await;
-    for child in [&one, &two] {
-        prepare_child(child).await;
-        with_a_node(child).await;
-    }
+    let (parent, one, two) = planes(assets).await;
     let _parts = their_parts(&bin, &parent, folder).await;
-    let agents = [("pulls", &one, "Pull"), ("pushed", &two, "Push")].map(|(name, child, mode)| our_agent(&Joins { parent: &parent, child, folder, name, mode }));
+    let agents = joins(&parent, &one, &two, folder).map(|joins| our_agent(&joins));
     walk(&parent, [("pulls", &one), ("pushed", &two)], &agents, folder).await;
 }

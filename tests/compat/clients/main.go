@@ -452,7 +452,7 @@ func reconnect(ctx context.Context, s server, counted *wire) error {
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		return errors.New("never synced")
 	}
-	had, lists := added.Load(), counted.lists.Load()
+	lists := counted.lists.Load()
 	for round := range 20 {
 		if _, err := maps.Create(ctx, configMap(fmt.Sprintf("cut-%d", round), "0"), metav1.CreateOptions{}); err != nil {
 			return err
@@ -462,8 +462,8 @@ func reconnect(ctx context.Context, s server, counted *wire) error {
 			return err
 		}
 	}
-	if err := until(ctx, "every event once", func() bool { return added.Load() == had+20 && deleted.Load() == 20 }); err != nil {
-		return fmt.Errorf("%w: %d added, %d deleted", err, added.Load()-had, deleted.Load())
+	if err := until(ctx, "every event once", func() bool { return added.Load() == 20 && deleted.Load() == 20 }); err != nil {
+		return fmt.Errorf("%w: %d added, %d deleted", err, added.Load(), deleted.Load())
 	}
 	if watches.Load() < 4 || counted.lists.Load() != lists {
 		return fmt.Errorf("%d watches, %d new lists", watches.Load(), counted.lists.Load()-lists)
