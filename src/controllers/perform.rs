@@ -11,7 +11,7 @@ use engine::{Class, EventKind, Regarding, TurnError};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use plan::step::{Step, Version};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::world::World;
 
@@ -90,6 +90,24 @@ impl World {
                     Err(error) => Err(refused(&at.kind, error)),
                 }
             }
+            Step::LetGo { at, only_if } => self.let_go(&dynamic, at, only_if).await,
+        }
+    }
+
+    async fn let_go(&self, dynamic: &Dynamic, at: &ObjectRef, only_if: &Version) -> Result<bool, TurnError> {
+        let resource = resource(&at.kind)?;
+        let patch = Step::guarded(&json!({"metadata": {"finalizers": null}}), only_if);
+        let bare = match dynamic.merge_patch(&resource, &at.namespace, &at.name, "", &patch, manager::CONTROLLERS).await {
+            Ok(bare) => bare,
+            Err(error) if trouble(&error) == Trouble::NotFound => return Ok(true),
+            Err(error) => return Err(refused(&at.kind, error)),
+        };
+        // An agent that put its finalizer back meanwhile would clear up after the object: then the next turn tries again.
+        let only_if = Precondition { uid: Some(api::object::uid(&bare).to_owned()), resource_version: Some(api::object::resource_version(&bare).to_owned()) };
+        match dynamic.delete(&resource, &at.namespace, &at.name, &only_if, Propagation::Background).await {
+            Ok(()) => Ok(true),
+            Err(error) if trouble(&error) == Trouble::NotFound => Ok(true),
+            Err(error) => Err(refused(&at.kind, error)),
         }
     }
 

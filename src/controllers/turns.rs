@@ -83,6 +83,7 @@ impl World {
             feeds,
             missing,
             unbound,
+            replaced: self.is_replaced(meta),
         };
         let known = self.told.lock().get(key).and_then(|told| told.trigger.clone());
         let plan = descriptions::decide(&seen, known.as_deref(), |part, overrides| {
@@ -105,6 +106,11 @@ impl World {
             }
         }
         Ok(settled(changed))
+    }
+
+    /// Whether a Base goes whose Subscription has another one in the same cluster.
+    fn is_replaced(&self, base: &api::ObjectMeta) -> bool {
+        base.deletion_timestamp.is_some() && subscription::is_replaced(base, &self.bases.by("subscription", subscription::made_for(base)))
     }
 
     fn feed_seen(&self, feed: &api::apps::Feed, subscription: Option<&Subscription>, cluster: &render::ClusterFacts, bound: &str) -> FeedSeen {
@@ -251,6 +257,9 @@ impl World {
         let next = self.share_pull_secrets(&description).await?;
         let mut seen = releases::Seen {
             releases: self.releases.by("description", &uid),
+            replaced: description.metadata.owner_references.iter().flatten().filter(|owner| owner.kind == "Base").any(|owner| {
+                self.bases.get(&key.namespace, &owner.name).is_some_and(|base| self.is_replaced(&base.metadata))
+            }),
             description,
             taken,
             facts: self.render_facts(&key.namespace),

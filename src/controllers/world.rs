@@ -442,6 +442,9 @@ impl World {
                 }
             }
         }
+        if change.any().is_some_and(|base| base.metadata.deletion_timestamp.is_some()) {
+            self.queues.helm.add(Key::new(&change.key.namespace, &plan::descriptions::helm_name(&change.key.name)));
+        }
         if feeds {
             self.wake_feeds(change.old.iter().chain(change.new.iter()).flat_map(|b| &b.spec.feeds));
         }

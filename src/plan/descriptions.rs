@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::apps::{Base, Description, DescriptionSpec, Feed};
+use api::apps::{Base, DeployerType, Description, DescriptionSpec, Feed};
 use api::known::{component, finalizer, label};
 use api::names::is_label_value;
 use api::object::{self, ObjectRef};
@@ -79,6 +79,8 @@ pub struct Seen {
     pub orphan: bool,
     /// Its Subscription no longer binds its cluster: it will go, and is not rendered any more.
     pub unbound: bool,
+    /// It goes, but another Base of its Subscription stays for this cluster: nothing is taken from the cluster.
+    pub replaced: bool,
 }
 
 /// What a turn found, for the conditions of the Subscription.
@@ -256,6 +258,7 @@ fn description(
         ..MetaWish::default()
     };
     let mut meta = wish.patch(&now.metadata);
+    let spec = in_present_words(&now.spec, spec);
     let changed = !waits_for_later && now.spec != spec;
     let mut patch = serde_json::Map::new();
     if changed {
@@ -270,6 +273,36 @@ fn description(
         steps.push(Step::Patch { at, patch: Value::Object(patch), only_if: Version::exactly(&now.metadata) });
     }
 }
+
+/// What is wanted, with the present text of each object that stays the same. Clusternet leaves system metadata of the template in the
+/// objects that it renders, and its agents write an object again whose text is another one.
+fn in_present_words(now: &DescriptionSpec, mut then: DescriptionSpec) -> DescriptionSpec {
+    if then.deployer != DeployerType::Generic {
+        return then;
+    }
+    let object = |raw: &api::Bytes| {
+        let mut object: Value = serde_json::from_slice(raw.as_slice()).ok()?;
+        for field in SYSTEM_METADATA {
+            object.get_mut("metadata")?.as_object_mut()?.remove(field);
+        }
+        Some(object)
+    };
+    let mut present: Option<Vec<Option<Value>>> = None;
+    for raw in then.raw.iter_mut() {
+        if now.raw.contains(raw) {
+            continue;
+        }
+        let present = present.get_or_insert_with(|| now.raw.iter().map(object).collect());
+        let wanted = object(raw);
+        if let Some(same) = present.iter().position(|one| one.is_some() && *one == wanted) {
+            raw.clone_from(&now.raw[same]);
+        }
+    }
+    then
+}
+
+/// What an API server writes into the metadata of a template, and Clusternet leaves there.
+const SYSTEM_METADATA: [&str; 4] = ["creationTimestamp", "generation", "resourceVersion", "uid"];
 
 /// A merge patch takes lists whole, and leaves out what did not change.
 fn spec_patch(now: &DescriptionSpec, then: &DescriptionSpec) -> Value {
@@ -330,8 +363,16 @@ fn deleting(seen: &Seen, at: &ObjectRef, uid: &str) -> Plan {
     let mut left = false;
     for description in [&seen.generic, &seen.helm].into_iter().flatten() {
         left = true;
-        if description.metadata.deletion_timestamp.is_none() {
-            plan.steps.push(Step::Delete { at: app_ref("Description", &description.metadata), uid: description.metadata.uid.clone().unwrap_or_default() });
+        if description.metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        // An agent of Clusternet deletes whatever a Description that is being deleted names, also when another one names it too.
+        let at = app_ref("Description", &description.metadata);
+        match (seen.replaced, description.spec.deployer) {
+            (true, DeployerType::Generic) => plan.steps.push(Step::LetGo { at, only_if: Version::exactly(&description.metadata) }),
+            // Its HelmReleases go before it: its own turn sees to that.
+            (true, DeployerType::Helm) => {}
+            (false, _) => plan.steps.push(Step::Delete { at, uid: description.metadata.uid.clone().unwrap_or_default() }),
         }
     }
     if !left {

@@ -337,6 +337,7 @@ fn describe(one: &Subscription, inventory: Option<&FeedInventory>, facts: &BTree
             missing: MissingFeeds::of(&one.metadata),
             orphan: false,
             unbound: false,
+            replaced: false,
         };
         let plan = descriptions::decide(&seen, None, |part, overrides| {
             let key = render::key(part, overrides);

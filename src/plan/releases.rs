@@ -22,6 +22,8 @@ pub struct Seen {
     pub releases: Vec<Arc<HelmRelease>>,
     /// Releases of other Descriptions in the same cluster: target namespace and release name, and who has it.
     pub taken: BTreeMap<(String, String), String>,
+    /// Its Base goes, but another one of its Subscription stays for this cluster: nothing is uninstalled.
+    pub replaced: bool,
     /// What is known of the cluster, when its releases are rendered for a branch.
     pub facts: Option<Facts>,
     /// By the name of the HelmRelease: digest of its chart, when that lies in a repository beside the manifests.
@@ -86,6 +88,11 @@ pub fn decide(seen: &Seen) -> Vec<Step> {
     let about = app_ref("Description", meta);
     let uid = meta.uid.clone().unwrap_or_default();
     let mut steps = Vec::new();
+    if seen.replaced && meta.deletion_timestamp.is_none() {
+        steps.extend(seen.releases.iter().map(|release| Step::LetGo { at: app_ref("HelmRelease", &release.metadata), only_if: Version::exactly(&release.metadata) }));
+        steps.push(Step::LetGo { at: about, only_if: Version::exactly(meta) });
+        return steps;
+    }
     let spec = &seen.description.spec;
     if spec.charts.len() != spec.raw.len() || spec.charts.len() != spec.chart_raw.len() {
         let message = format!("charts, raw and chartRaw have {}, {} and {} entries", spec.charts.len(), spec.raw.len(), spec.chart_raw.len());

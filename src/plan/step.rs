@@ -43,6 +43,13 @@ pub enum Step {
         /// Only the object with this uid.
         uid: String,
     },
+    /// Let an object go so that nobody acts on its going: its finalizers are taken, and it is deleted in just that state or not at all.
+    LetGo {
+        /// Which.
+        at: ObjectRef,
+        /// Only this version of it.
+        only_if: Version,
+    },
     /// Say something about an object as an event.
     Tell {
         /// About which.

@@ -303,5 +303,15 @@ pub fn made_for(base: &ObjectMeta) -> &str {
     }
 }
 
+/// Whether another Base of the same Subscription stays in the namespace of `base`: what it brought to its cluster is that one's.
+#[must_use]
+pub fn is_replaced(base: &ObjectMeta, others: &[Arc<Base>]) -> bool {
+    let uid = made_for(base);
+    !uid.is_empty()
+        && others.iter().map(|other| &other.metadata).any(|other| {
+            other.uid != base.uid && other.namespace == base.namespace && other.deletion_timestamp.is_none() && made_for(other) == uid
+        })
+}
+
 #[cfg(test)]
 mod tests;

@@ -94,6 +94,11 @@ async fn prepare_child(plane: &ControlPlane) {
 }
 
 async fn lead_to(plane: &ControlPlane, port: u16, trusted: bool) {
+    let dynamic = cluster::Dynamic::new(plane.admin.clone());
+    for group in ["proxies.clusternet.io", "shadow"] {
+        // A certificate authority and no verification exclude each other.
+        let _ = dynamic.call("DELETE", &format!("/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.{group}"), None, None).await;
+    }
     let services: Vec<Value> = [("proxies.clusternet.io", 1000), ("shadow", 1)]
         .into_iter()
         .map(|(group, priority)| {

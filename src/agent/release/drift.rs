@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use api::object::{self, ObjectRef};
 use chart::Record;
-use cluster::apply::owned;
+use cluster::apply::{adopt, owned};
 use cluster::{Event, Object, Target, follow};
 use engine::{CancellationToken, Key, Queue, Tasks};
 use futures::StreamExt as _;
@@ -130,6 +130,7 @@ impl Drift {
             let id = ObjectRef::of(object);
             let Some(want) = desired.wants.get(&Identity::of(&id)) else { continue };
             let as_wanted = match live {
+                Some(live) if owned::applied_fields(live, MANAGER).is_none() && adopt::holds(live, &want.object) => true, // As Helm itself left it.
                 Some(live) => object::is_deleting(live) || owned::is_applied(&want.object, live, MANAGER),
                 // It is meant to go by itself.
                 None => id.kind == "Job" && object["spec"].get("ttlSecondsAfterFinished").is_some_and(|ttl| !ttl.is_null()),

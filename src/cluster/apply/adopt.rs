@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use api::known::annotation::{KUBECTL_LAST_APPLIED, LAST_APPLIED};
+use api::object;
 use serde_json::{Map, Value, json};
 
 use super::owned::entries;
@@ -32,11 +33,6 @@ pub fn patch(live: &Value, manager: &str) -> Option<Value> {
     if marks.is_empty() {
         return None;
     }
-    let is_client_side = |entry: &Value| {
-        entry["operation"] == "Update"
-            && entry.get("subresource").is_none_or(|s| s == "")
-            && entry["manager"].as_str().is_some_and(|m| CLIENT_SIDE.contains(&m))
-    };
     let (mut ours, mut rest) = gather(live, manager, is_client_side);
     let mut operations = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]})];
     if let Some(mut ours) = ours.take() {
@@ -53,6 +49,32 @@ pub fn patch(live: &Value, manager: &str) -> Option<Value> {
         operations.push(json!({"op": "remove", "path": format!("/metadata/annotations/{escaped}")}));
     }
     Some(Value::Array(operations))
+}
+
+/// Whether an entry of `managedFields` is of a client-side apply.
+pub(super) fn is_client_side(entry: &Value) -> bool {
+    entry["operation"] == "Update"
+        && entry.get("subresource").is_none_or(|s| s == "")
+        && entry["manager"].as_str().is_some_and(|m| CLIENT_SIDE.contains(&m))
+}
+
+/// True when Clusternet applied exactly `desired` before us and it still stands: then taking the object over can wait until something
+/// is to be changed. Doubt is false, and costs one write.
+pub fn stands(desired: &Value, live: &Value) -> bool {
+    let last = object::annotation(live, LAST_APPLIED).and_then(|text| serde_json::from_str::<Value>(text).ok());
+    last.is_some_and(|mut last| {
+        clean(&mut last);
+        last == *desired && holds(live, desired)
+    })
+}
+
+/// Whether everything in `part` is in `whole`, where a server adds defaults.
+pub fn holds(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => part.iter().all(|(key, part)| whole.get(key).is_some_and(|whole| holds(whole, part))),
+        (Value::Array(whole), Value::Array(part)) => whole.len() == part.len() && whole.iter().zip(part).all(|(whole, part)| holds(whole, part)),
+        _ => whole == part,
+    }
 }
 
 /// The JSON patch that moves what other managers own into the apply entry of `manager`: the entries that `theirs` names.
@@ -125,11 +147,16 @@ fn disown(fields: &mut Map<String, Value>, annotation: &str) {
 pub fn clean(object: &mut Value) {
     let Some(map) = object.as_object_mut() else { return };
     map.remove("status");
+    let namespace = map.get("kind").is_some_and(|kind| kind == "Namespace") && map.get("apiVersion").is_some_and(|version| version == "v1");
     if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
         for field in
             ["uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"]
         {
             metadata.remove(field);
+        }
+        // The server writes this one itself, and Clusternet records it with a random ending.
+        if namespace && let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+            labels.remove("kubernetes.io/metadata.name");
         }
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
             annotations.remove(LAST_APPLIED);
@@ -190,5 +217,39 @@ mod tests {
         clean(&mut object);
         annotate(&mut object, &BTreeMap::from([("owner", "me")]));
         assert_eq!(object, json!({"kind": "X", "metadata": {"name": "a", "annotations": {"b": "c", "owner": "me"}}}));
+    }
+
+    /// What Clusternet's agent made of `desired`, with a default of the server.
+    fn of_theirs(desired: &Value) -> Value {
+        let mut live = desired.clone();
+        let mut last = desired.clone();
+        last["metadata"]["generation"] = json!(1);
+        live["metadata"]["annotations"][LAST_APPLIED] = json!(last.to_string());
+        live["metadata"]["uid"] = json!("1");
+        live["spec"]["ports"][0]["protocol"] = json!("TCP");
+        live["status"] = json!({"seen": 1});
+        live
+    }
+
+    #[test]
+    fn what_clusternet_applied_stands_until_something_is_to_change() {
+        let desired = json!({"kind": "X", "metadata": {"name": "a", "annotations": {"owner": "me"}}, "spec": {"replicas": 2, "ports": [{"port": 80}]}});
+        let live = of_theirs(&desired);
+        assert!(stands(&desired, &live));
+        for (path, value) in [("/spec/replicas", json!(3)), ("/metadata/annotations/owner", json!("other")), ("/spec/ports", json!([{"port": 80}, {"port": 81}]))] {
+            // Somebody changed the object; something else is wanted.
+            let (mut drifted, mut other) = (live.clone(), desired.clone());
+            *drifted.pointer_mut(path).unwrap() = value.clone();
+            assert!(!stands(&desired, &drifted), "{path}");
+            *other.pointer_mut(path).unwrap() = value;
+            assert!(!stands(&other, &live), "{path}");
+        }
+        // A field that is no longer wanted.
+        let mut less = desired.clone();
+        less["spec"].as_object_mut().unwrap().remove("replicas");
+        assert!(!stands(&less, &live));
+        let mut kubectl = live;
+        kubectl["metadata"]["annotations"] = json!({"owner": "me", KUBECTL_LAST_APPLIED: "{}"});
+        assert!(!stands(&desired, &kubectl));
     }
 }

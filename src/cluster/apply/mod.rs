@@ -277,7 +277,7 @@ impl Applier {
                         if object::is_deleting(&live) {
                             return Err(Fault::new(FaultReason::Terminating, format!("{} is being deleted", want.id)));
                         }
-                        if owned::is_applied(&want.object, &live, self.manager) {
+                        if owned::is_applied(&want.object, &live, self.manager) || adopt::stands(&want.object, &live) {
                             self.remember(want, &live);
                             self.after(want, Some(live.clone())).await?;
                             return Ok(Done { action: Action::Unchanged, uid: object::uid(&live).to_owned(), live: Some(live) });

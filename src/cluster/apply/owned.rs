@@ -18,13 +18,18 @@ pub fn entries(live: &Value) -> impl Iterator<Item = &Value> {
     live["metadata"]["managedFields"].as_array().into_iter().flatten()
 }
 
-/// Stable digest of what our manager owns; 0 when it owns nothing. Equal digests mean that nobody took or removed a field of
-/// ours in between: a change or removal by another manager takes the field out of our entry.
+/// Stable digest of what our manager owns, or, of an object that it has not taken over yet, what client-side applies own; 0 when
+/// that is nothing. Equal digests mean that nobody took or removed a field of ours in between: a change or removal by another
+/// manager takes the field out of our entry.
 pub fn ownership(live: &Value, manager: &str) -> u64 {
-    applied_fields(live, manager).map_or(0, |fields| {
-        let digest = manifest::fingerprint(&Value::Object(fields.clone()));
-        digest.iter().take(8).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
-    })
+    let fields = match applied_fields(live, manager) {
+        Some(fields) => Value::Object(fields.clone()),
+        None => entries(live).filter(|entry| super::adopt::is_client_side(entry)).map(|entry| entry["fieldsV1"].clone()).collect(),
+    };
+    if fields.as_array().is_some_and(Vec::is_empty) {
+        return 0;
+    }
+    manifest::fingerprint(&fields).iter().take(8).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
 }
 
 /// True when applying `desired` as `manager` would change nothing: every field of `desired` is owned by the manager and
@@ -205,5 +210,21 @@ mod tests {
     fn an_object_that_was_never_applied_is_not_applied() {
         assert!(!is_applied(&desired(), &live(), "somebody"));
         assert!(!is_applied(&json!({}), &json!({}), "anabranch-agent"));
+    }
+
+    #[test]
+    fn of_an_object_that_is_not_taken_over_client_side_applies_count() {
+        let live = |fields: Value| {
+            json!({"metadata": {"managedFields": [
+                {"manager": "clusternet-agent", "operation": "Update", "fieldsV1": fields},
+                {"manager": "clusternet-agent", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}},
+                {"manager": "somebody", "operation": "Update", "fieldsV1": {"f:spec": {"f:b": {}}}},
+            ]}})
+        };
+        let both = ownership(&live(json!({"f:spec": {"f:a": {}, "f:c": {}}})), "us");
+        assert_ne!(both, 0);
+        // Somebody took a field.
+        assert_ne!(both, ownership(&live(json!({"f:spec": {"f:a": {}}})), "us"));
+        assert_eq!(ownership(&json!({"metadata": {}}), "us"), 0);
     }
 }

@@ -49,6 +49,7 @@ fn seen(feeds: Vec<FeedSeen>) -> Seen {
         missing: MissingFeeds::Wait,
         orphan: false,
         unbound: false,
+        replaced: false,
     }
 }
 
@@ -224,4 +225,39 @@ fn charts_go_into_their_own_description() {
     assert!(plan(&then).steps.is_empty());
     one.feeds[1].held = Some((Reason::HelmChartNotFound, "no".into()));
     assert!(plan(&one).steps.iter().all(|s| matches!(s, Step::Tell { .. })), "the whole Base waits");
+}
+
+/// A Base that goes while another one of its Subscription stays: Clusternet at times makes two.
+#[test]
+fn a_base_with_a_stand_in_goes_without_taking_anything_from_its_cluster() {
+    let first = seen(vec![found("a", "1", vec![])]);
+    let mut twin = performed(&first, &plan(&first));
+    twin.replaced = true;
+    Arc::make_mut(&mut twin.base).metadata.deletion_timestamp = Some(api::Time(jiff::Timestamp::UNIX_EPOCH));
+    assert!(matches!(plan(&twin).steps.as_slice(), [Step::LetGo { at, .. }] if at.kind == "Description"));
+    // A Description of charts goes by its own turn, after its releases.
+    twin.helm = twin.generic.take();
+    Arc::make_mut(twin.helm.as_mut().expect("there")).spec.deployer = DeployerType::Helm;
+    assert!(plan(&twin).steps.is_empty());
+    twin.helm = None;
+    assert!(matches!(plan(&twin).steps.as_slice(), [Step::Patch { at, .. }] if at.kind == "Base"));
+}
+
+/// Clusternet leaves system metadata of the template in what it renders.
+#[test]
+fn a_description_that_deploys_the_same_is_left_alone() {
+    let first = seen(vec![found("a", "1", vec![])]);
+    let mut theirs = performed(&first, &plan(&first));
+    let description = Arc::make_mut(theirs.generic.as_mut().expect("made"));
+    description.metadata.annotations = None;
+    let mut object: Value = serde_json::from_slice(&description.spec.raw[0].0).expect("JSON");
+    object["metadata"]["generation"] = json!(1);
+    object["metadata"]["creationTimestamp"] = Value::Null;
+    description.spec.raw = vec![api::Bytes(object.to_string().into_bytes())];
+    assert!(plan(&theirs).steps.is_empty(), "{:?}", plan(&theirs).steps);
+    // Another object comes: this one keeps its words.
+    theirs.feeds.push(found("b", "2", vec![]));
+    let then = performed(&theirs, &plan(&theirs));
+    let (before, after) = (theirs.generic.expect("there"), then.generic.expect("there"));
+    assert_eq!((after.spec.raw.len(), &after.spec.raw[0]), (2, &before.spec.raw[0]));
 }

@@ -77,6 +77,7 @@ fn wanted(description: &Description, facts: Facts, known: &Known, charts: &dyn C
         description: Arc::new(description.clone()),
         releases: mine.values().cloned().map(Arc::new).collect(),
         taken: BTreeMap::new(),
+        replaced: false,
         facts: Some(facts),
         digests,
         found: BTreeMap::new(),

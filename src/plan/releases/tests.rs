@@ -27,7 +27,7 @@ fn seen(charts: &[(&str, &str)], values: &str) -> Seen {
         description.spec.raw.push(Bytes(values.as_bytes().to_vec()));
         description.spec.chart_raw.push(chart(name));
     }
-    Seen { description: Arc::new(description), releases: Vec::new(), taken: BTreeMap::new(), facts: None, digests: BTreeMap::new(), found: BTreeMap::new() }
+    Seen { description: Arc::new(description), releases: Vec::new(), taken: BTreeMap::new(), replaced: false, facts: None, digests: BTreeMap::new(), found: BTreeMap::new() }
 }
 
 fn made(steps: &[Step]) -> Vec<Value> {
@@ -129,4 +129,14 @@ fn a_branch_pins_what_is_rendered_and_without_one_the_pin_goes() {
     one.facts = None;
     let [Step::Patch { patch, .. }] = &decide(&one)[..] else { panic!("no branch") };
     assert_eq!(patch["metadata"]["annotations"][annotation::RENDER], Value::Null);
+}
+
+#[test]
+fn nothing_is_uninstalled_for_a_base_with_a_stand_in() {
+    let mut twin = seen(&[("fleet", "lantern")], " ");
+    twin.releases = vec![Arc::new(HelmRelease::from_object(&made(&decide(&twin))[0]).expect("a HelmRelease"))];
+    twin.replaced = true;
+    let steps = decide(&twin);
+    let kinds: Vec<&str> = steps.iter().map(|step| if let Step::LetGo { at, .. } = step { at.kind.as_str() } else { "" }).collect();
+    assert_eq!(kinds, ["HelmRelease", "Description"]);
 }

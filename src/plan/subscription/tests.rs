@@ -83,7 +83,7 @@ fn performed(mut seen: Seen, plan: &Plan, next: &mut usize) -> Seen {
                 seen.bases.retain(|base| base.metadata.uid.as_ref() != Some(uid));
                 seen.shares.retain(|share| share.metadata.uid.as_ref() != Some(uid));
             }
-            Step::PatchStatus { .. } | Step::Tell { .. } => {}
+            Step::PatchStatus { .. } | Step::LetGo { .. } | Step::Tell { .. } => {}
         }
     }
     seen
