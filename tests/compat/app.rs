@@ -136,6 +136,24 @@ pub async fn publish(plane: &ControlPlane, charts: &Charts, cluster: &Value) {
     .await;
 }
 
+/// Deletes what Clusternet's controllers made twice: at times they make two Bases for one cluster, and never look at the older again.
+pub async fn without_twins(parent: &ControlPlane) {
+    let list = get(&parent.admin, &format!("{APPS}/bases")).await.unwrap();
+    let mut bases: Vec<&Value> = list["items"].as_array().unwrap().iter().collect();
+    // The newest first, as they choose.
+    bases.sort_by_key(|base| std::cmp::Reverse(base["metadata"]["creationTimestamp"].as_str().unwrap()));
+    let mut seen = std::collections::BTreeSet::new();
+    for base in bases {
+        let meta = &base["metadata"];
+        let (namespace, name) = (meta["namespace"].as_str().unwrap(), meta["name"].as_str().unwrap());
+        if !seen.insert((namespace, meta["labels"]["apps.clusternet.io/subs.uid"].as_str().unwrap())) {
+            let path = format!("{APPS}/namespaces/{namespace}/bases/{name}");
+            cluster::Dynamic::new(parent.admin.clone()).call("DELETE", &path, None, None).await.unwrap();
+            until(&format!("{path} goes"), || async { get(&parent.admin, &path).await.is_none().then_some(()) }).await;
+        }
+    }
+}
+
 /// A Deployment, divided by the room that the clusters have.
 pub async fn publish_by_room(plane: &ControlPlane, replicas: u32) {
     let mut roomy = deployment("roomy", replicas);
