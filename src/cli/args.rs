@@ -292,6 +292,9 @@ pub(crate) struct TunnelBench {
     /// Seconds for each figure
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub(crate) seconds: u64,
+    /// Kubeconfig of a real cluster to be the child, its first user an administrator with a client certificate; else an embedded one is made
+    #[arg(long, value_name = "FILE")]
+    pub(crate) child: Option<PathBuf>,
     /// One JSON object a row
     #[arg(long)]
     pub(crate) json: bool,

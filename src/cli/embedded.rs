@@ -304,8 +304,8 @@ impl hub::push::Pusher for Pushing {
 }
 
 /// Starts the agent of a child; its options say which parent it joins.
-pub fn start_agent(child: &Server, options: agent::Options, shutdown: &CancellationToken, tasks: &Tasks) {
-    let run = agent::run(child.admin(), options, shutdown.clone());
+pub fn start_agent(child: Client, options: agent::Options, shutdown: &CancellationToken, tasks: &Tasks) {
+    let run = agent::run(child, options, shutdown.clone());
     tasks.spawn("agent", async move {
         if let Err(error) = run.await {
             tracing::error!(%error, "an agent ended");

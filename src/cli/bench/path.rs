@@ -344,7 +344,7 @@ async fn start_child(name: &str, parent: &Server, git: &git::Git, tasks: &Tasks)
     options.join = agent::Join::Assigned { namespace, cluster_name: name.to_owned(), auth: cluster::Auth::Anonymous };
     options.cluster_name = name.to_owned();
     options.lease = agent::Lease::RELAXED;
-    embedded::start_agent(&child, options, tasks.token(), tasks);
+    embedded::start_agent(child.admin(), options, tasks.token(), tasks);
     Ok(child)
 }
 

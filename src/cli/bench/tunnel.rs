@@ -15,6 +15,7 @@ use crate::args::TunnelBench;
 use crate::demo::table;
 use crate::embedded::{self, Keep, PartOptions, Role};
 use crate::exit::print;
+use crate::parts::{Reached, child_of};
 
 const NAME: &str = "harbor";
 /// How long joining may take.
@@ -41,7 +42,14 @@ async fn measure(args: &TunnelBench, dir: &std::path::Path, tasks: &Tasks) -> Re
     let mut options = PartOptions::usual(git.clone());
     options.source = false;
     let parts = embedded::start_parts(&parent, options, tasks);
-    let child = embedded::start(&Keep::Memory, &Role::Child(simulator::Options::with_nodes(1)), loopback, tasks).await?;
+    let (child, kubeconfig) = match &args.child {
+        Some(path) => (child_of(Some(path)).await?, std::fs::read_to_string(path).with_context(|| format!("read the kubeconfig {}", path.display()))?),
+        None => {
+            let child = embedded::start(&Keep::Memory, &Role::Child(simulator::Options::with_nodes(1)), loopback, tasks).await?;
+            let kubeconfig = child.kubeconfig(NAME).context("the child listens")?;
+            (Reached { client: child.admin(), url: child.url }, kubeconfig)
+        }
+    };
     let endpoint = Endpoint { url: parent.url.clone(), ca_pem: Some(parent.ca().into_bytes()), ..Endpoint::default() };
     let mut options = agent::Options::usual(agent::Parent::at(endpoint), token.reveal(), git);
     options.cluster_name = NAME.to_owned();
@@ -50,9 +58,9 @@ async fn measure(args: &TunnelBench, dir: &std::path::Path, tasks: &Tasks) -> Re
     options.child_url.clone_from(&child.url);
     options.lease = agent::Lease::RELAXED;
     options.tunnel = Some(Arc::new(agent::HubTunnel::to_url(&child.url)));
-    embedded::start_agent(&child, options, tasks.token(), tasks);
+    embedded::start_agent(child.client, options, tasks.token(), tasks);
 
-    let direct = Target::new(&child.kubeconfig(NAME).context("the child listens")?)?;
+    let direct = Target::new(&kubeconfig)?;
     let through = Target::new(&parent.kubeconfig("parent").context("the parent listens")?)?
         .through(&format!("/apis/proxies.clusternet.io/v1alpha1/sockets/{NAME}/proxy/direct"));
     let most = args.clients.iter().copied().max().unwrap_or(1);

@@ -133,7 +133,7 @@ async fn start_child(child: &Child, parent: &Server, dir: &Path, git: &git::Git,
     options.child_url.clone_from(&server.url);
     options.lease = agent::Lease::RELAXED;
     options.tunnel = Some(Arc::new(agent::HubTunnel::to_url(&server.url)));
-    embedded::start_agent(&server, options, tasks.token(), tasks);
+    embedded::start_agent(server.admin(), options, tasks.token(), tasks);
     Ok(())
 }
 

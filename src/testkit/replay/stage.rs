@@ -88,7 +88,7 @@ impl Stage {
             options.child_url.clone_from(&child.url);
             options.lease = agent::Lease::RELAXED;
             options.tunnel = Some(Arc::new(agent::HubTunnel::to_url(&child.url)));
-            embedded::start_agent(&child, options, tasks.token(), &tasks);
+            embedded::start_agent(child.admin(), options, tasks.token(), &tasks);
             stage.kubeconfigs.extend(child.kubeconfig(name).map(|text| (name.to_owned(), text)));
             stage.children.insert(name.to_owned(), Server::new(child.admin(), child.api.store().clone()));
         }
