@@ -142,6 +142,8 @@ pub async fn walk(parent: &Parent, child: &kube::Client, folder: &Path) {
         assert!(files.lines().any(|line| line == file), "{file} is not in the branch:\n{files}");
     }
 
+    a_twin_goes(&admin, child).await;
+
     // kubectl's way into the child, by id and by name.
     let id = managed["spec"]["clusterId"].as_str().unwrap();
     for name in [id, "one"] {
@@ -182,6 +184,39 @@ pub async fn walk(parent: &Parent, child: &kube::Client, folder: &Path) {
         list["items"].as_array()?.is_empty().then_some(())
     })
     .await;
+}
+
+/// Clusternet's controllers at times make two Bases for one cluster. The second goes, and its Description with it whatever finalizers that
+/// has, so that no agent deletes what it names.
+async fn a_twin_goes(admin: &kube::Client, child: &kube::Client) {
+    const APPS: &str = "/apis/apps.clusternet.io/v1alpha1/namespaces";
+    const HOLD: &str = "example.com/hold";
+    let dynamic = cluster::Dynamic::new(admin.clone());
+    let whole = |list: &Value| list["items"].as_array().unwrap().iter().find(|one| one["metadata"]["name"].as_str().unwrap().starts_with("shop-")).unwrap().clone();
+    let stays = whole(&get(admin, "/apis/apps.clusternet.io/v1alpha1/bases").await.unwrap());
+    let description = whole(&get(admin, "/apis/apps.clusternet.io/v1alpha1/descriptions").await.unwrap());
+    let namespace = stays["metadata"]["namespace"].as_str().unwrap();
+    let before = get(child, WEB).await.unwrap();
+    let like = |of: &Value, name: &str, owner: Value| {
+        json!({
+            "apiVersion": of["apiVersion"], "kind": of["kind"], "spec": of["spec"],
+            "metadata": {"name": name, "namespace": namespace, "labels": of["metadata"]["labels"], "finalizers": ["apps.clusternet.io/finalizer", HOLD], "ownerReferences": owner},
+        })
+    };
+    // Held, so that there is time for its Description.
+    let twin = dynamic.call("POST", &format!("{APPS}/{namespace}/bases"), Some("application/json"), Some(&like(&stays, "shop-zzzzz", json!([])))).await.unwrap();
+    let owner = json!([{"apiVersion": "apps.clusternet.io/v1alpha1", "kind": "Base", "name": "shop-zzzzz", "uid": twin["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true}]);
+    let second = like(&description, "shop-zzzzz-generic", owner);
+    let _ = dynamic.call("POST", &format!("{APPS}/{namespace}/descriptions"), Some("application/json"), Some(&second)).await;
+    let (base, made) = (format!("{APPS}/{namespace}/bases/shop-zzzzz"), format!("{APPS}/{namespace}/descriptions/shop-zzzzz-generic"));
+    until("the twin is being deleted", || async { get(admin, &base).await?["metadata"]["deletionTimestamp"].is_string().then_some(()) }).await;
+    until("its Description is gone", || async { get(admin, &made).await.is_none().then_some(()) }).await;
+    patch(admin, &base, json!({"metadata": {"finalizers": null}})).await;
+    until("the twin is gone", || async { get(admin, &base).await.is_none().then_some(()) }).await;
+    let after = get(child, WEB).await.expect("the workload is there");
+    let same = |field: &str| before.pointer(field) == after.pointer(field);
+    assert!(same("/metadata/uid") && same("/metadata/annotations/apps.clusternet.io~1owned-by-description"), "{before} {after}");
+    assert!(get(admin, &format!("{APPS}/{namespace}/bases/{}", stays["metadata"]["name"].as_str().unwrap())).await.is_some());
 }
 
 /// Every part is ready, or says what it waits for; its metrics can be read by Prometheus.
