@@ -14,7 +14,7 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A process that is killed when the value goes; its output is kept in a file.
-pub struct Process {
+pub(crate) struct Process {
     name: String,
     child: Mutex<Child>,
     log: PathBuf,
@@ -22,12 +22,12 @@ pub struct Process {
 
 impl Process {
     /// Starts one; its output goes to `FOLDER/NAME.log`.
-    pub fn start(name: &str, program: &Path, folder: &Path, arguments: &[String]) -> Process {
+    pub(crate) fn start(name: &str, program: &Path, folder: &Path, arguments: &[String]) -> Process {
         Self::start_with(name, program, folder, arguments, &[])
     }
 
     /// The same with an environment.
-    pub fn start_with(name: &str, program: &Path, folder: &Path, arguments: &[String], environment: &[(&str, &str)]) -> Process {
+    pub(crate) fn start_with(name: &str, program: &Path, folder: &Path, arguments: &[String], environment: &[(&str, &str)]) -> Process {
         let log = folder.join(format!("{name}.log"));
         let out = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let child = Command::new(program)
@@ -45,24 +45,24 @@ impl Process {
     }
 
     /// What it has said.
-    pub fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// Lines that tell that an account of `deploy/` lacks a right. Cluster's own identities are made under way, and a server
     /// may know them a moment later than they do.
-    pub fn refusals(&self) -> Vec<String> {
+    pub(crate) fn refusals(&self) -> Vec<String> {
         let denied = |line: &&str| line.contains("is forbidden") && line.contains("system:serviceaccount:clusternet-system:");
         self.said().lines().filter(denied).map(|line| format!("{}: {line}", self.name)).collect()
     }
 
     /// Whether it has not ended by itself.
-    pub fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         matches!(self.child.lock().unwrap().try_wait(), Ok(None))
     }
 
     /// Kills it at once, as a crash would.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let child = self.child.get_mut().unwrap();
         let _ = child.kill();
         let _ = child.wait();
@@ -82,12 +82,12 @@ impl Drop for Process {
 }
 
 /// A port that was free a moment ago.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 /// Asks until there is an answer.
-pub async fn until<T, F, Fut>(what: &str, ask: F) -> T
+pub(crate) async fn until<T, F, Fut>(what: &str, ask: F) -> T
 where
     F: Fn() -> Fut,
     Fut: Future<Output = Option<T>>,
@@ -97,7 +97,7 @@ where
 }
 
 /// The same, of something that says what it sees in place of it.
-pub async fn until_so<T, F, Fut>(what: &str, ask: F) -> T
+pub(crate) async fn until_so<T, F, Fut>(what: &str, ask: F) -> T
 where
     F: Fn() -> Fut,
     Fut: Future<Output = Result<T, String>>,
@@ -116,7 +116,7 @@ where
 }
 
 /// Runs git without any configuration of the machine.
-pub fn git(folder: &Path, arguments: &[&str]) -> String {
+pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
     let run = Command::new("git")
         .args(arguments)
         .current_dir(folder)
@@ -130,14 +130,14 @@ pub fn git(folder: &Path, arguments: &[&str]) -> String {
 }
 
 /// Every document of a YAML file.
-pub fn documents(path: &Path) -> Vec<Value> {
+pub(crate) fn documents(path: &Path) -> Vec<Value> {
     use serde::Deserialize as _;
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("read {}: {error}", path.display()));
     serde_yaml::Deserializer::from_str(&text).map(|one| Value::deserialize(one).unwrap()).filter(|one| !one.is_null()).collect()
 }
 
 /// Applies objects one after the other; what a definition makes possible is waited for.
-pub async fn apply_all(admin: &kube::Client, objects: &[Value]) {
+pub(crate) async fn apply_all(admin: &kube::Client, objects: &[Value]) {
     let dynamic = cluster::Dynamic::new(admin.clone());
     let discovery = cluster::Discovery::new(admin.clone());
     let how = cluster::dynamic::ApplyAs { manager: "test", force: true, dry_run: false };

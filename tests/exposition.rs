@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is wrong with an exposition.
-pub fn faults(text: &str) -> Vec<String> {
+pub(crate) fn faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut types: BTreeMap<String, String> = BTreeMap::new();
     let mut helped: BTreeSet<String> = BTreeSet::new();

@@ -122,7 +122,7 @@ proptest! {
         let mut got: BTreeMap<i64, Vec<u8>> = BTreeMap::new();
         let mut unread: BTreeMap<i64, usize> = BTreeMap::new();
         let mut serial = 0u8;
-        let mut drain = |b: &mut Session, got: &mut BTreeMap<i64, Vec<u8>>, unread: &mut BTreeMap<i64, usize>| {
+        let drain = |b: &mut Session, got: &mut BTreeMap<i64, Vec<u8>>, unread: &mut BTreeMap<i64, usize>| {
             for event in events(b) {
                 if let Event::Data(id, data) = event {
                     *unread.entry(id).or_default() += data.len();

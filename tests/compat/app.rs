@@ -12,7 +12,7 @@ use crate::kube::ControlPlane;
 
 const APPS: &str = "/apis/apps.clusternet.io/v1alpha1";
 const SHADOW: &str = "/apis/shadow/v1alpha1/namespaces/shop";
-pub const SETTINGS: &str = "/api/v1/namespaces/shop/configmaps/settings";
+pub(super) const SETTINGS: &str = "/api/v1/namespaces/shop/configmaps/settings";
 /// Everything that comes into a child.
 const ALL: [&str; 6] = [
     "/api/v1/namespaces/shop",
@@ -24,13 +24,13 @@ const ALL: [&str; 6] = [
 ];
 
 /// A repository with one chart; it is served until the value goes.
-pub struct Charts {
+pub(super) struct Charts {
     pub url: String,
     _tasks: Tasks,
 }
 
 impl Charts {
-    pub async fn serve(folder: &Path) -> Charts {
+    pub(super) async fn serve(folder: &Path) -> Charts {
         let chart = folder.join("charts/lantern");
         std::fs::create_dir_all(chart.join("templates")).unwrap();
         std::fs::write(chart.join("Chart.yaml"), "apiVersion: v2\nname: lantern\nversion: 1.0.0\n").unwrap();
@@ -99,7 +99,7 @@ async fn silent_cluster(plane: &ControlPlane) {
 }
 
 /// Replicated, with overrides for all and for one; divided in the ratio 1 to 2; and a chart.
-pub async fn publish(plane: &ControlPlane, charts: &Charts, cluster: &Value) {
+pub(super) async fn publish(plane: &ControlPlane, charts: &Charts, cluster: &Value) {
     silent_cluster(plane).await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
     template(plane, "/apis/shadow/v1alpha1/namespaces", &namespace).await;
@@ -137,7 +137,7 @@ pub async fn publish(plane: &ControlPlane, charts: &Charts, cluster: &Value) {
 }
 
 /// Deletes what Clusternet's controllers made twice: at times they make two Bases for one cluster, and never look at the older again.
-pub async fn without_twins(parent: &ControlPlane) {
+pub(super) async fn without_twins(parent: &ControlPlane) {
     let list = get(&parent.admin, &format!("{APPS}/bases")).await.unwrap();
     let mut bases: Vec<&Value> = list["items"].as_array().unwrap().iter().collect();
     // The newest first, as they choose.
@@ -155,7 +155,7 @@ pub async fn without_twins(parent: &ControlPlane) {
 }
 
 /// A Deployment, divided by the room that the clusters have.
-pub async fn publish_by_room(plane: &ControlPlane, replicas: u32) {
+pub(super) async fn publish_by_room(plane: &ControlPlane, replicas: u32) {
     let mut roomy = deployment("roomy", replicas);
     roomy["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m", "memory": "64Mi"}});
     template(plane, &format!("{SHADOW}/deployments"), &roomy).await;
@@ -166,26 +166,26 @@ pub async fn publish_by_room(plane: &ControlPlane, replicas: u32) {
 }
 
 /// Another Subscription, of one object.
-pub async fn publish_one(plane: &ControlPlane, name: &str) {
+pub(super) async fn publish_one(plane: &ControlPlane, name: &str) {
     template(plane, &format!("{SHADOW}/configmaps"), &config_map(name, json!({"a": "b"}))).await;
     apply_all(&plane.admin, &[subscription(name, everywhere(), &[["v1", "ConfigMap", name]])]).await;
 }
 
 /// Waits for it.
-pub async fn has_one(child: &ControlPlane, name: &str) {
+pub(super) async fn has_one(child: &ControlPlane, name: &str) {
     let path = format!("/api/v1/namespaces/shop/configmaps/{name}");
     until(&format!("the child has {name}"), || get(&child.admin, &path)).await;
 }
 
 /// Changes the template.
-pub async fn retheme(plane: &ControlPlane, theme: &str) {
+pub(super) async fn retheme(plane: &ControlPlane, theme: &str) {
     let dynamic = cluster::Dynamic::new(plane.admin.clone());
     let path = format!("{SHADOW}/configmaps/settings");
     dynamic.call("PATCH", &path, Some("application/merge-patch+json"), Some(&json!({"data": {"theme": theme}}))).await.unwrap();
 }
 
 /// Waits until everything is in the child as published, and the parent says so.
-pub async fn arrived(parent: &ControlPlane, child: &ControlPlane, cluster: &Value, theme: &str) {
+pub(super) async fn arrived(parent: &ControlPlane, child: &ControlPlane, cluster: &Value, theme: &str) {
     let wanted = json!({
         "settings": {"theme": theme, "light": "on"}, "image": "main:2", "replicas": 2, "light": {"color": "amber"}, "release": "sh.helm.release.v1.lantern.v1",
     });
@@ -208,7 +208,7 @@ pub async fn arrived(parent: &ControlPlane, child: &ControlPlane, cluster: &Valu
 }
 
 /// uid, generation and resourceVersion of everything in the child, once nothing changes any more.
-pub async fn versions(child: &ControlPlane) -> Vec<Value> {
+pub(super) async fn versions(child: &ControlPlane) -> Vec<Value> {
     let last = std::cell::RefCell::new((Vec::new(), 0));
     until("nothing changes in the child", || async {
         let mut out = Vec::new();
@@ -228,7 +228,7 @@ pub async fn versions(child: &ControlPlane) -> Vec<Value> {
 }
 
 /// Names of all Bases and Descriptions in the parent.
-pub async fn made(parent: &ControlPlane) -> Vec<String> {
+pub(super) async fn made(parent: &ControlPlane) -> Vec<String> {
     let mut names = Vec::new();
     for kind in ["bases", "descriptions", "helmreleases"] {
         let list = get(&parent.admin, &format!("{APPS}/{kind}")).await.unwrap();

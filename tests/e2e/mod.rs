@@ -15,13 +15,13 @@ use tokio::sync::Mutex;
 
 use crate::bench::{Process, apply_all, documents, free_port};
 use crate::kube::{self, ControlPlane};
-pub use parent::Parent;
+pub(crate) use parent::Parent;
 
 /// One walk at a time: each starts several servers.
-pub static ONE: Mutex<()> = Mutex::const_new(());
+pub(crate) static ONE: Mutex<()> = Mutex::const_new(());
 
 /// Where `deploy/` is.
-pub fn deploy() -> PathBuf {
+pub(crate) fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
 }
 

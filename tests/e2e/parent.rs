@@ -17,13 +17,13 @@ const PARTS: [(&str, &str); 4] =
     [("hub", "clusternet-hub"), ("scheduler", "clusternet-scheduler"), ("controllers", "clusternet-controller-manager"), ("source", "anabranch-source")];
 
 /// A parent.
-pub enum Parent {
+pub(crate) enum Parent {
     Embedded { server: Shared, token: String, tasks: Tasks },
     Real(Box<Real>),
 }
 
 /// Our parts on a real Kubernetes.
-pub struct Real {
+pub(crate) struct Real {
     pub plane: ControlPlane,
     pub token: String,
     pub processes: BTreeMap<String, Process>,
@@ -33,7 +33,7 @@ pub struct Real {
 
 impl Parent {
     /// All in this process.
-    pub async fn embedded(folder: &Path) -> Parent {
+    pub(crate) async fn embedded(folder: &Path) -> Parent {
         let tasks = Tasks::new(&CancellationToken::new());
         let keep = Keep::Folder(folder.join("parent"));
         let server = embedded::start(&keep, &Role::Parent, Some(([127, 0, 0, 1], 0).into()), &tasks).await.unwrap();
@@ -47,7 +47,7 @@ impl Parent {
     }
 
     /// Installed on a real Kubernetes, two replicas of each part.
-    pub async fn real(assets: &Path, folder: &Path) -> Parent {
+    pub(crate) async fn real(assets: &Path, folder: &Path) -> Parent {
         let plane = ControlPlane::start(assets).await;
         let port = free_port();
         let mut objects = documents(&deploy().join("parent/namespace.yaml"));
@@ -86,7 +86,7 @@ impl Parent {
     }
 
     /// URL of its API server.
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         match self {
             Parent::Embedded { server, .. } => &server.url,
             Parent::Real(real) => &real.plane.url,
@@ -94,7 +94,7 @@ impl Parent {
     }
 
     /// Its CA, PEM.
-    pub fn ca(&self) -> String {
+    pub(crate) fn ca(&self) -> String {
         match self {
             Parent::Embedded { server, .. } => server.ca(),
             Parent::Real(real) => real.plane.ca.clone(),
@@ -102,7 +102,7 @@ impl Parent {
     }
 
     /// Its administrator's kubeconfig.
-    pub fn kubeconfig(&self) -> String {
+    pub(crate) fn kubeconfig(&self) -> String {
         match self {
             Parent::Embedded { server, .. } => server.kubeconfig("parent").unwrap(),
             Parent::Real(real) => std::fs::read_to_string(&real.plane.kubeconfig).unwrap(),
@@ -110,7 +110,7 @@ impl Parent {
     }
 
     /// Its bootstrap token.
-    pub fn token(&self) -> &str {
+    pub(crate) fn token(&self) -> &str {
         match self {
             Parent::Embedded { token, .. } => token,
             Parent::Real(real) => &real.token,
@@ -118,7 +118,7 @@ impl Parent {
     }
 
     /// A client of its administrator.
-    pub fn admin(&self) -> ::kube::Client {
+    pub(crate) fn admin(&self) -> ::kube::Client {
         match self {
             Parent::Embedded { server, .. } => server.admin(),
             Parent::Real(real) => real.plane.admin.clone(),
@@ -126,7 +126,7 @@ impl Parent {
     }
 
     /// What the parts were refused.
-    pub fn refusals(&self) -> Vec<String> {
+    pub(crate) fn refusals(&self) -> Vec<String> {
         match self {
             Parent::Embedded { .. } => Vec::new(),
             Parent::Real(real) => real.processes.values().flat_map(Process::refusals).collect(),
@@ -134,7 +134,7 @@ impl Parent {
     }
 
     /// Ends the parts.
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         if let Parent::Embedded { tasks, .. } = self {
             tasks.stop(Duration::from_secs(5)).await;
         }
@@ -143,7 +143,7 @@ impl Parent {
 
 impl Real {
     /// Starts one replica of a part.
-    pub async fn start(&mut self, folder: &Path, part: &str, replica: usize, port: u16) {
+    pub(crate) async fn start(&mut self, folder: &Path, part: &str, replica: usize, port: u16) {
         let account = PARTS.iter().find(|(name, _)| *name == part).unwrap().1;
         let kubeconfig = self.plane.account(account).await;
         let (name, door) = (format!("{part}-{replica}"), free_port());

@@ -121,7 +121,7 @@ async fn delivered(parent: &kube::Client) {
 }
 
 /// The whole walk.
-pub async fn walk(parent: &Parent, child: &kube::Client, folder: &Path) {
+pub(super) async fn walk(parent: &Parent, child: &kube::Client, folder: &Path) {
     let admin = parent.admin();
     let repositories = Repositories::make(parent, folder).await;
     let (cluster_path, managed) = cluster(&admin).await;
@@ -220,7 +220,7 @@ async fn a_twin_goes(admin: &kube::Client, child: &kube::Client) {
 }
 
 /// Every part is ready, or says what it waits for; its metrics can be read by Prometheus.
-pub async fn doors(parent: &Parent) {
+pub(super) async fn doors(parent: &Parent) {
     let Parent::Real(real) = parent else { return };
     for (name, port) in &real.doors {
         let (code, text) = ask(*port, "/readyz?verbose").await;
@@ -256,7 +256,7 @@ fn leads(real: &Real, part: &str, holder: &str) -> String {
 }
 
 /// Leaders are killed, the API server goes away under way: each change still arrives, once.
-pub async fn failures(parent: &mut Parent, child: &kube::Client, folder: &Path, assets: &Path) {
+pub(super) async fn failures(parent: &mut Parent, child: &kube::Client, folder: &Path, assets: &Path) {
     let admin = parent.admin();
     let repositories = Repositories::make(parent, folder).await;
     let (cluster_path, _) = cluster(&admin).await;

@@ -39,7 +39,7 @@ fn found() -> Result<PathBuf, String> {
 }
 
 /// Where the parts are; none where they cannot be had, which is told once, and is a fault in CI.
-pub fn assets() -> Option<&'static Path> {
+pub(crate) fn assets() -> Option<&'static Path> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     FOUND
         .get_or_init(|| match found() {
@@ -54,7 +54,7 @@ pub fn assets() -> Option<&'static Path> {
 }
 
 /// A running control plane; ends with the value.
-pub struct ControlPlane {
+pub(crate) struct ControlPlane {
     /// URL of the API server.
     pub url: String,
     /// Its CA, PEM.
@@ -73,7 +73,7 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// Starts one.
-    pub async fn start(assets: &Path) -> ControlPlane {
+    pub(crate) async fn start(assets: &Path) -> ControlPlane {
         let folder = tempfile::tempdir().unwrap();
         let pki_folder = folder.path().join("pki");
         let pki = Pki::open(&pki_folder, &[], Timestamp::now()).unwrap();
@@ -136,14 +136,14 @@ impl ControlPlane {
     }
 
     /// Kills the API server and starts it anew over the same objects.
-    pub async fn restart(&mut self, assets: &Path) {
+    pub(crate) async fn restart(&mut self, assets: &Path) {
         drop(self.apiserver.take());
         self.apiserver = Some(api_server(assets, self.folder.path(), self.port, self.etcd_port));
         ready(&self.admin, self.apiserver.as_ref().unwrap()).await;
     }
 
     /// Writes the kubeconfig of a ServiceAccount of the system namespace, with a token of its own.
-    pub async fn account(&self, name: &str) -> PathBuf {
+    pub(crate) async fn account(&self, name: &str) -> PathBuf {
         let dynamic = cluster::Dynamic::new(self.admin.clone());
         let path = format!("/api/v1/namespaces/clusternet-system/serviceaccounts/{name}/token");
         let asked = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}});

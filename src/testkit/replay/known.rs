@@ -8,7 +8,7 @@ use super::compare::{Difference, identity};
 
 /// Defects of the original that show in the recorded answers themselves, in whatever case.
 #[derive(Default)]
-pub struct Defects {
+pub(super) struct Defects {
     /// Descriptions that failed since the original never learns of kinds that come later: identity, cluster and kind. Right: the object
     /// arrives, and the deletion does not hang (verdict of 05).
     unknown_kinds: BTreeSet<(String, String, String)>,
@@ -46,7 +46,7 @@ pub struct Case<'a> {
 
 impl Defects {
     /// Reads them out of a case and both sides' answers.
-    pub fn of(case: &Case<'_>, expected: &BTreeMap<String, Vec<Value>>, got: &BTreeMap<String, Vec<Value>>) -> Self {
+    pub(super) fn of(case: &Case<'_>, expected: &BTreeMap<String, Vec<Value>>, got: &BTreeMap<String, Vec<Value>>) -> Self {
         let mut found = Self { race: case.settings["race"] == true, died: case.settings["crash"] == "controller-manager", ..Self::default() };
         for (file, descriptions) in expected {
             for one in descriptions.iter().filter(|_| stem(file) == "descriptions") {
@@ -97,7 +97,7 @@ impl Defects {
     }
 
     /// Whether a difference comes from one of them.
-    pub fn explain(&self, difference: &Difference) -> bool {
+    pub(super) fn explain(&self, difference: &Difference) -> bool {
         let stem = stem(&difference.file);
         let ours_has_more = difference.text.starts_with("there, and not expected") || difference.text.starts_with("expected nothing");
         let ours_lacks = difference.text.starts_with("expected, and not there");
@@ -283,7 +283,7 @@ const KNOWN: &[Known] = &[
 ];
 
 /// Whether a difference is in the table.
-pub fn justified(case: &str, difference: &Difference) -> bool {
+pub(super) fn justified(case: &str, difference: &Difference) -> bool {
     KNOWN.iter().any(|known| {
         debug_assert!(!known.reason.is_empty());
         fits(known.case, case)

@@ -11,7 +11,7 @@ use plan::placement::cluster::tolerates;
 use serde_json::{Value, json};
 
 /// Name under which a run says which clusters exist and report, per step; it is no recorded file.
-pub const ALIVE: &str = "alive";
+pub(super) const ALIVE: &str = "alive";
 
 type Files = BTreeMap<String, Vec<Value>>;
 
@@ -40,7 +40,7 @@ impl Fleet {
 }
 
 /// Settles what can be settled, in every step.
-pub fn settle(expected: &mut Files, got: &mut Files) {
+pub(super) fn settle(expected: &mut Files, got: &mut Files) {
     // In the order in which they were played; the last one stands without a number.
     let number = |step: &str| step.trim_start_matches("step-").trim_end_matches('/').parse().unwrap_or(u32::MAX);
     let steps: BTreeMap<u32, String> =
@@ -165,7 +165,7 @@ fn multisets(status: &Value) -> BTreeMap<String, Vec<i64>> {
 }
 
 /// What a run says of its clusters.
-pub fn alive(clusters: &[Value]) -> Vec<Value> {
+pub(super) fn alive(clusters: &[Value]) -> Vec<Value> {
     let lives = |cluster: &&Value| {
         let conditions = cluster.pointer("/status/conditions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         conditions.iter().all(|condition| condition["type"] != "Ready" || condition["status"] == "True")

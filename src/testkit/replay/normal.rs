@@ -18,7 +18,7 @@ static BASE: LazyLock<Regex> = LazyLock::new(|| Regex::new("^(.+)-[a-z0-9]{5}$")
 
 /// What this run's names and ids stand for; grows as objects are seen.
 #[derive(Default)]
-pub struct Names {
+pub(super) struct Names {
     /// uid -> kind and name.
     uids: BTreeMap<String, (String, String)>,
     /// Name with a random end -> its stand-in.
@@ -33,22 +33,22 @@ pub struct Names {
 
 impl Names {
     /// Adds a text that always stands for another.
-    pub fn fix(&mut self, text: &str, stand_in: &str) {
+    pub(super) fn fix(&mut self, text: &str, stand_in: &str) {
         self.fixed.insert(text.to_owned(), stand_in.to_owned());
     }
 
     /// Marks the ids in a text as belonging to the input.
-    pub fn know(&mut self, text: &str) {
+    pub(super) fn know(&mut self, text: &str) {
         self.known.extend(UUID.find_iter(text).map(|found| found.as_str().to_owned()));
     }
 
     /// Names generated from this prefix get a stand-in end.
-    pub fn generated(&mut self, prefix: &str) {
+    pub(super) fn generated(&mut self, prefix: &str) {
         self.generated = Some(prefix.to_owned());
     }
 
     /// Learns what an object's uid stands for.
-    pub fn learn(&mut self, object: &Value) {
+    pub(super) fn learn(&mut self, object: &Value) {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let uid = text("/metadata/uid");
         if !uid.is_empty() {
@@ -57,7 +57,7 @@ impl Names {
     }
 
     /// Learns the stand-in of a Base's name.
-    pub fn learn_base(&mut self, base: &Value) {
+    pub(super) fn learn_base(&mut self, base: &Value) {
         let text = |path: &str| base.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let made = text("/metadata/labels/apps.clusternet.io~1config.kind") == "Subscription";
         let name = text("/metadata/name");
@@ -69,7 +69,7 @@ impl Names {
     }
 
     /// Learns the stand-in of a generated Localization's name.
-    pub fn learn_localization(&mut self, localization: &Value) {
+    pub(super) fn learn_localization(&mut self, localization: &Value) {
         let owners = localization.pointer("/metadata/ownerReferences").and_then(Value::as_array);
         let base = owners.into_iter().flatten().find(|owner| owner["kind"] == "Base").and_then(|owner| owner["name"].as_str());
         if let Some(base) = base {
@@ -82,7 +82,7 @@ impl Names {
     }
 
     /// `<rand:CLUSTER>` in an input: the name that this run has.
-    pub fn real(&self, value: &Value) -> Value {
+    pub(super) fn real(&self, value: &Value) -> Value {
         self.strings(value, &|text| {
             let mut text = text.to_owned();
             if text.contains("<rand:") {
@@ -97,7 +97,7 @@ impl Names {
     }
 
     /// An answer in the written form.
-    pub fn write(&self, value: &Value) -> Value {
+    pub(super) fn write(&self, value: &Value) -> Value {
         let mut names: Vec<_> = self.random.iter().collect();
         names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         let replace = |text: &str| {
@@ -142,7 +142,7 @@ impl Names {
 }
 
 /// Drops what differs from run to run in an object.
-pub fn strip(object: &Value) -> Value {
+pub(super) fn strip(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         for field in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionGracePeriodSeconds"] {
@@ -172,7 +172,7 @@ pub fn strip(object: &Value) -> Value {
 }
 
 /// Drops and decodes by the kind of list the object was found in.
-pub fn clean(list: &str, object: &Value) -> Value {
+pub(super) fn clean(list: &str, object: &Value) -> Value {
     let mut object = strip(object);
     if list == "manifests" {
         let template = object["template"].clone();

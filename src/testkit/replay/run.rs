@@ -43,7 +43,7 @@ const LOOKS: u32 = 20;
 type State = BTreeMap<String, BTreeMap<String, Vec<Value>>>;
 
 /// A case on its stage.
-pub struct Run<'a> {
+pub(super) struct Run<'a> {
     case: &'a Case,
     stage: &'a Stage,
     names: Names,
@@ -55,7 +55,7 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// Plays the case and returns the files as they would be recorded.
-    pub async fn play(case: &'a Case, stage: &'a Stage, quiet: Duration) -> Result<BTreeMap<String, Vec<Value>>> {
+    pub(super) async fn play(case: &'a Case, stage: &'a Stage, quiet: Duration) -> Result<BTreeMap<String, Vec<Value>>> {
         let mut names = Names::default();
         for (id, name) in stage.cluster_ids() {
             names.fix(&id, &format!("<cluster-id:{name}>"));

@@ -27,7 +27,7 @@ const CHILDREN: [(&str, SyncMode, [(&str, &str); 3]); 3] = [
 const JOIN: Duration = Duration::from_secs(300);
 
 /// A running stage.
-pub struct Stage {
+pub(super) struct Stage {
     parent: Server,
     children: BTreeMap<String, Server>,
     kubeconfigs: BTreeMap<String, String>,
@@ -38,7 +38,7 @@ pub struct Stage {
 
 impl Stage {
     /// Sets up the stage that a case wants.
-    pub async fn open(case: &Path, charts: &Path) -> Result<Stage> {
+    pub(super) async fn open(case: &Path, charts: &Path) -> Result<Stage> {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(&shutdown);
         let helper = serve(Arc::new(repository(charts)?), &tasks).await?;
@@ -118,42 +118,42 @@ impl Stage {
     }
 
     /// The parent.
-    pub fn parent(&self) -> &Server {
+    pub(super) fn parent(&self) -> &Server {
         &self.parent
     }
 
     /// A child.
-    pub fn child(&self, name: &str) -> Option<&Server> {
+    pub(super) fn child(&self, name: &str) -> Option<&Server> {
         self.children.get(name)
     }
 
     /// Ways into the servers for other programs, by name.
-    pub fn kubeconfigs(&self) -> &BTreeMap<String, String> {
+    pub(super) fn kubeconfigs(&self) -> &BTreeMap<String, String> {
         &self.kubeconfigs
     }
 
     /// All children.
-    pub fn children(&self) -> &BTreeMap<String, Server> {
+    pub(super) fn children(&self) -> &BTreeMap<String, Server> {
         &self.children
     }
 
     /// How much was written to each server so far: equal answers mean that nothing was.
-    pub fn revisions(&self) -> Vec<u64> {
+    pub(super) fn revisions(&self) -> Vec<u64> {
         std::iter::once(&self.parent).chain(self.children.values()).map(Server::revision).collect()
     }
 
     /// What stands for something of this run.
-    pub fn places(&self) -> &Places {
+    pub(super) fn places(&self) -> &Places {
         &self.places
     }
 
     /// Cluster id and name of every child.
-    pub fn cluster_ids(&self) -> Vec<(String, String)> {
+    pub(super) fn cluster_ids(&self) -> Vec<(String, String)> {
         self.places.cluster_ids.iter().map(|(name, id)| (id.clone(), name.clone())).collect()
     }
 
     /// Ends everything.
-    pub async fn close(self) {
+    pub(super) async fn close(self) {
         self.shutdown.cancel();
         self.tasks.stop(Duration::from_secs(3)).await;
     }

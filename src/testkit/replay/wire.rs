@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 /// One server with what discovery said of it.
-pub struct Server {
+pub(super) struct Server {
     client: kube::Client,
     store: store::Store,
     kinds: Mutex<BTreeMap<(String, String), (String, bool)>>,
@@ -18,17 +18,17 @@ pub struct Server {
 
 impl Server {
     /// Wraps an administrator's client.
-    pub fn new(client: kube::Client, store: store::Store) -> Server {
+    pub(super) fn new(client: kube::Client, store: store::Store) -> Server {
         Server { client, store, kinds: Mutex::default() }
     }
 
     /// Revision of its store.
-    pub fn revision(&self) -> u64 {
+    pub(super) fn revision(&self) -> u64 {
         self.store.revision()
     }
 
     /// Sends a request; the answer is its code and its JSON, or `{"message": text}`.
-    pub async fn send(&self, method: &str, path: &str, body: Option<&Value>, content_type: &str, accept: &str) -> Result<(u16, Value)> {
+    pub(super) async fn send(&self, method: &str, path: &str, body: Option<&Value>, content_type: &str, accept: &str) -> Result<(u16, Value)> {
         let body = body.map(|value| value.to_string().into_bytes()).unwrap_or_default();
         let request = http::Request::builder()
             .method(method)
@@ -45,12 +45,12 @@ impl Server {
     }
 
     /// A request with JSON both ways.
-    pub async fn json(&self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Value)> {
+    pub(super) async fn json(&self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Value)> {
         self.send(method, path, body, "application/json", "application/json").await
     }
 
     /// The items of a list; none when there is no such list.
-    pub async fn items(&self, path: &str) -> Result<Vec<Value>> {
+    pub(super) async fn items(&self, path: &str) -> Result<Vec<Value>> {
         let (code, mut list) = self.json("GET", path, None).await?;
         Ok(match list.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) if code == 200 => items,
@@ -59,7 +59,7 @@ impl Server {
     }
 
     /// Plural and scope of a kind; asks again for a while, since a CRD's routes come a moment after it.
-    pub async fn resource(&self, api_version: &str, kind: &str, tries: u32) -> Result<Option<(String, bool)>> {
+    pub(super) async fn resource(&self, api_version: &str, kind: &str, tries: u32) -> Result<Option<(String, bool)>> {
         let key = (api_version.to_owned(), kind.to_owned());
         for attempt in 0..tries.max(1) {
             if attempt > 0 {
@@ -82,7 +82,7 @@ impl Server {
     }
 
     /// Paths of the collection and of the object; `shadow` through the shadow API.
-    pub async fn paths(&self, object: &Value, shadow: bool, tries: u32) -> Result<Option<(String, String)>> {
+    pub(super) async fn paths(&self, object: &Value, shadow: bool, tries: u32) -> Result<Option<(String, String)>> {
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let kind = object["kind"].as_str().unwrap_or_default();
         let Some((plural, namespaced)) = self.resource(api_version, kind, tries).await? else { return Ok(None) };
@@ -96,6 +96,6 @@ impl Server {
 }
 
 /// `/api/` for the core group, `/apis/` for others.
-pub fn root(api_version: &str) -> &'static str {
+pub(super) fn root(api_version: &str) -> &'static str {
     if api_version.contains('/') { "/apis/" } else { "/api/" }
 }
