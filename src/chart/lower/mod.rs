@@ -25,9 +25,9 @@ pub enum Op {
     Const(Val),
     /// Walks fields; the first argument is the receiver.
     Field(Vec<Str>),
-    /// A field or method with arguments: name, number of written arguments, value from the pipe last.
+    /// A field or method with arguments: name, number of written arguments, whether a value from the pipe comes before the receiver.
     Method(Str, usize, bool),
-    /// A function: its number, and whether the last argument came through the pipe.
+    /// A function: its number, number of written arguments, and whether a value from the pipe comes before them.
     Call(u16, usize, bool),
     /// A pipeline's value: nil counts as no value.
     Settle,
@@ -305,13 +305,13 @@ impl Lower {
 
     fn method(&mut self, r: String, names: &[Str], args: &[Expr], dot: &str, last: Option<String>) -> Res<String> {
         let Some((name, before)) = names.split_last() else { return Err(Unsupported) };
-        let r = self.fields(r, before);
-        let mut s = vec![r];
+        let piped = last.is_some();
+        // What comes through the pipe is evaluated first.
+        let mut s: Vec<String> = last.into_iter().collect();
+        s.push(self.fields(r, before));
         for a in args {
             s.push(self.operand(a, dot)?);
         }
-        let piped = last.is_some();
-        s.extend(last);
         let n = self.op(Op::Method(name.clone(), args.len(), piped));
         Ok(format!("h({n}, {})", s.join(", ")))
     }
@@ -322,6 +322,10 @@ impl Lower {
             if args.is_empty() && last.is_none() {
                 return Err(Unsupported);
             }
+            // Evaluated before the others, although it may not count: only what cannot fail or change anything can wait.
+            if last.as_deref().is_some_and(|last| last != dot && !last.starts_with("ns.v")) {
+                return Err(Unsupported);
+            }
             let word = if func.special == Special::And { " and " } else { " or " };
             let mut s = Vec::new();
             for a in args {
@@ -330,7 +334,8 @@ impl Lower {
             s.extend(last);
             return Ok(format!("({})", s.join(word)));
         }
-        let mut s = Vec::new();
+        let piped = last.is_some();
+        let mut s: Vec<String> = last.into_iter().collect();
         for (i, a) in args.iter().enumerate() {
             let ty = func.params.get(i).copied().or(func.rest);
             // Literals take the type of their parameter here, where the parameter is known.
@@ -340,8 +345,6 @@ impl Lower {
                 None => s.push(self.operand(a, dot)?),
             }
         }
-        let piped = last.is_some();
-        s.extend(last);
         let n = self.op(Op::Call(f, args.len(), piped));
         let sep = if s.is_empty() { "" } else { ", " };
         Ok(format!("h({n}{sep}{})", s.join(", ")))

@@ -142,11 +142,13 @@ fn perform(rt: &mut Runtime, op: &Op, mut argv: Vec<Val>) -> Result<Value, GoErr
             Ok(wrap(v))
         }
         Op::Method(name, _, piped) => {
+            argv.rotate_left(usize::from(*piped));
             let receiver = argv.remove(0);
             field(rt, receiver, name.as_bytes(), &argv, *piped).map(wrap)
         }
         Op::Call(f, written, piped) => {
             let f = &table()[*f as usize];
+            argv.rotate_left(usize::from(*piped));
             if let Some(e) = arity(f.name, f.params.len(), f.rest.is_some(), *written, argv.len()) {
                 return err(e);
             }
