@@ -321,10 +321,14 @@ func streamingList(ctx context.Context, s server, counted *wire) error {
 		if !open || event.Type != watch.Added || event.Object.(*corev1.ConfigMap).Name != "streamed" {
 			return fmt.Errorf("from %q: after the list came %v", from, event)
 		}
-		stream.Stop()
 		if err := maps.Delete(ctx, "streamed", metav1.DeleteOptions{}); err != nil {
 			return err
 		}
+		// A server may answer the next one from a cache: it has seen this first.
+		for event.Type != watch.Deleted && open {
+			event, open = <-stream.ResultChan()
+		}
+		stream.Stop()
 	}
 	// Without bookmarks it is no valid request.
 	if _, err := maps.Watch(ctx, metav1.ListOptions{SendInitialEvents: &yes}); !apierrors.IsInvalid(err) {
