@@ -36,7 +36,7 @@ const CONNECTIONS: usize = 64;
 /// Who predicts the child's free capacity, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PredictorOptions {
-    /// Address that the parent is told, with its scheme: Clusternet's scheduler takes a predictor without one for full.
+    /// Address that the parent is told, with a scheme: Clusternet's scheduler takes the cluster of a predictor without one for full.
     pub address: String,
     /// The parent asks that address itself, not through the tunnel.
     pub direct: bool,
@@ -49,7 +49,7 @@ pub struct PredictorOptions {
 impl PredictorOptions {
     /// The agent's own, through the tunnel only. The address is Clusternet's.
     pub fn tunnelled() -> Self {
-        Self { address: "http://localhost:8080".to_owned(), direct: false, own: true, listen: None }
+        Self { address: "localhost:8080".to_owned(), direct: false, own: true, listen: None }
     }
 }
 

@@ -186,7 +186,7 @@ async fn collect(session: &Session) -> Collected {
         service_cidr: cidrs.0,
         node_statistics: collect::statistics(&nodes),
         predictor_enabled: options.reachable_predictor().is_some(),
-        predictor_address: options.reachable_predictor().map(|predictor| predictor.address.clone()).unwrap_or_default(),
+        predictor_address: options.reachable_predictor().map(|predictor| cluster::predictor::with_scheme(&predictor.address)).unwrap_or_default(),
         predictor_direct_access: options.reachable_predictor().is_some_and(|predictor| predictor.direct),
         heartbeat_frequency_seconds: Some(i64::try_from(options.report_every.as_secs().max(1)).unwrap_or(i64::MAX)),
         ..ManagedClusterStatus::default()

@@ -37,11 +37,10 @@ pub(crate) async fn run(args: AgentArgs, filter: Option<admin::LogFilter>) -> Re
     if let Some(predictor) = &mut options.predictor {
         predictor.listen = args.predictor_port.map(|port| ([127, 0, 0, 1], port).into());
         if let Some(port) = args.predictor_port {
-            predictor.address = format!("http://localhost:{port}");
+            predictor.address = format!("localhost:{port}");
         }
         if let Some(address) = &args.predictor_address {
-            let address = if address.contains("://") { address.clone() } else { format!("http://{address}") };
-            *predictor = agent::PredictorOptions { address, direct: args.predictor_direct_access, own: false, listen: None };
+            *predictor = agent::PredictorOptions { address: address.clone(), direct: args.predictor_direct_access, own: false, listen: None };
         }
     }
     let door = admin::Door::default();

@@ -80,10 +80,14 @@ impl Predictors {
     }
 }
 
-/// Server and path of an address; a bare `host:port` is HTTP.
+/// An address with its scheme; a bare `host:port` is HTTP.
+pub fn with_scheme(address: &str) -> String {
+    if address.contains("://") { address.to_owned() } else { format!("http://{address}") }
+}
+
+/// Server and path of an address.
 fn split(address: &str) -> (String, String) {
-    let address = address.trim_end_matches('/');
-    let full = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+    let full = with_scheme(address.trim_end_matches('/'));
     let authority = full.find("://").map_or(0, |at| at + 3);
     match full[authority..].find('/') {
         Some(at) => (full[..authority + at].to_owned(), full[authority + at..].to_owned()),
