@@ -13,7 +13,7 @@ use plan::aggregate::{self, ClusterSeen};
 use plan::descriptions::{self, FeedSeen, MissingFeeds};
 use plan::overrides::{Override, order};
 use plan::render::{self, feed_index};
-use plan::step::{Step, Version, app_ref, label_of};
+use plan::step::{Step, Version, app_ref, base_of, label_of};
 use plan::shares::{self, Scalers};
 use plan::{feeds, inventory, lost, releases, subscription};
 
@@ -257,9 +257,7 @@ impl World {
         let next = self.share_pull_secrets(&description).await?;
         let mut seen = releases::Seen {
             releases: self.releases.by("description", &uid),
-            replaced: description.metadata.owner_references.iter().flatten().filter(|owner| owner.kind == "Base").any(|owner| {
-                self.bases.get(&key.namespace, &owner.name).is_some_and(|base| self.is_replaced(&base.metadata))
-            }),
+            replaced: base_of(&description.metadata).and_then(|base| self.bases.get(&key.namespace, base)).is_some_and(|base| self.is_replaced(&base.metadata)),
             description,
             taken,
             facts: self.render_facts(&key.namespace),

@@ -473,8 +473,8 @@ impl World {
         let wanted = made || change.touches(|d| (d.spec.clone(), d.metadata.labels.clone(), d.metadata.finalizers.clone(), d.metadata.deletion_timestamp.clone()));
         let Some(any) = change.any() else { return };
         if wanted {
-            if let Some(owner) = any.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Base") {
-                self.queues.bases.add(Key::new(&change.key.namespace, &owner.name));
+            if let Some(base) = plan::step::base_of(&any.metadata) {
+                self.queues.bases.add(Key::new(&change.key.namespace, base));
             }
             self.queues.helm.add(change.key.clone());
         }

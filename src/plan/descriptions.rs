@@ -258,10 +258,9 @@ fn description(
         ..MetaWish::default()
     };
     let mut meta = wish.patch(&now.metadata);
-    let spec = in_present_words(&now.spec, spec);
-    let changed = !waits_for_later && now.spec != spec;
     let mut patch = serde_json::Map::new();
-    if changed {
+    let news = (!waits_for_later && now.spec != spec).then(|| in_present_words(&now.spec, spec)).filter(|spec| now.spec != *spec);
+    if let Some(spec) = news {
         let meta = meta.get_or_insert_with(|| json!({}));
         meta["annotations"] = json!({TRIGGER: trigger});
         patch.insert("spec".to_owned(), spec_patch(&now.spec, &spec));
@@ -293,8 +292,8 @@ fn in_present_words(now: &DescriptionSpec, mut then: DescriptionSpec) -> Descrip
             continue;
         }
         let present = present.get_or_insert_with(|| now.raw.iter().map(object).collect());
-        let wanted = object(raw);
-        if let Some(same) = present.iter().position(|one| one.is_some() && *one == wanted) {
+        let Some(wanted) = object(raw) else { continue };
+        if let Some(same) = present.iter().position(|one| one.as_ref() == Some(&wanted)) {
             raw.clone_from(&now.raw[same]);
         }
     }

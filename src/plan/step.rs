@@ -143,6 +143,12 @@ impl MetaWish {
     }
 }
 
+/// Name of the Base that an object belongs to.
+#[must_use]
+pub fn base_of(object: &ObjectMeta) -> Option<&str> {
+    object.owner_references.iter().flatten().find(|owner| owner.kind == "Base").map(|owner| owner.name.as_str())
+}
+
 /// A reference to an object of Clusternet's app group.
 #[must_use]
 pub fn app_ref(kind: &str, meta: &ObjectMeta) -> ObjectRef {
