@@ -8,6 +8,7 @@ use api::apps::HelmChart;
 use api::gitops::GitSource;
 use api::known::{annotation, label};
 use chart::Chart;
+use cluster::error::chain;
 use engine::Key;
 use git::{Filter, Mode, ObjectId, Remote};
 use registry::pool::Loaded;
@@ -45,7 +46,7 @@ impl ChartDirectory {
     /// # Errors
     /// When the repository cannot be read, or there is no chart, or it has too many files.
     pub async fn list(remote: &Remote, commit: ObjectId, path: &str, revision: &str) -> Result<Self, String> {
-        let listing = remote.list(commit, &Filter::under([path])).await.map_err(|e| shown(&e))?;
+        let listing = remote.list(commit, &Filter::under([path])).await.map_err(|e| chain(&e))?;
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         let plain = listing.files.into_iter().filter(|f| matches!(f.mode, Mode::File | Mode::Executable));
         let files: Vec<(String, git::TreeFile)> = plain.filter_map(|f| Some((f.path.strip_prefix(&prefix)?.to_owned(), f))).collect();
@@ -73,8 +74,8 @@ impl ChartDirectory {
         let ids: Vec<ObjectId> = self.files.iter().map(|(_, file)| file.id).collect();
         let mut contents = BTreeMap::new();
         let mut total = 0;
-        for ((name, file), bytes) in self.files.iter().zip(remote.read(&ids, FILE_MAX).await.map_err(|e| shown(&e))?) {
-            let bytes = bytes.map_err(|e| format!("{}: {}", file.path, shown(&e)))?;
+        for ((name, file), bytes) in self.files.iter().zip(remote.read(&ids, FILE_MAX).await.map_err(|e| chain(&e))?) {
+            let bytes = bytes.map_err(|e| format!("{}: {}", file.path, chain(&e)))?;
             total += bytes.len();
             if total > CHART_MAX {
                 return Err(format!("{path} has more than {CHART_MAX} bytes"));
@@ -84,10 +85,6 @@ impl ChartDirectory {
         let loaded = tokio::task::spawn_blocking(move || chart::load(contents).map_err(|e| e.to_string())).await.map_err(|e| e.to_string())?;
         loaded.map_err(|why| format!("{path}: {why}"))
     }
-}
-
-fn shown(error: &(dyn std::error::Error + 'static)) -> String {
-    cluster::error::chain(error)
 }
 
 impl World {
@@ -123,7 +120,7 @@ impl World {
         let remote = remote(&self.client, git, &place).await.map_err(|error| match error {
             Unusable::Invalid(why) | Unusable::Unreached(_, why) => why,
         })?;
-        remote.fetch(&[commit], &[]).await.map_err(|e| shown(&e))?;
+        remote.fetch(&[commit], &[]).await.map_err(|e| chain(&e))?;
         let directory = ChartDirectory::list(&remote, commit, path, &revision).await?;
         let digest = directory.digest();
         if let Some(known) = self.git_charts.lock().values().find(|loaded| loaded.digest == digest) {

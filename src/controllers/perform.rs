@@ -95,34 +95,19 @@ impl World {
     }
 
     async fn let_go(&self, dynamic: &Dynamic, at: &ObjectRef, only_if: &Version) -> Result<bool, TurnError> {
-        let resource = resource(&at.kind)?;
-        let patch = Step::guarded(&json!({"metadata": {"finalizers": null}}), only_if);
-        let bare = match dynamic.merge_patch(&resource, &at.namespace, &at.name, "", &patch, manager::CONTROLLERS).await {
-            Ok(bare) => bare,
-            Err(error) if trouble(&error) == Trouble::NotFound => return Ok(true),
-            Err(error) => return Err(refused(&at.kind, error)),
-        };
+        let Some(bare) = merge(dynamic, at, "", &json!({"metadata": {"finalizers": null}}), only_if).await? else { return Ok(true) };
         // An agent that put its finalizer back meanwhile would clear up after the object: then the next turn tries again.
         let only_if = Precondition { uid: Some(api::object::uid(&bare).to_owned()), resource_version: Some(api::object::resource_version(&bare).to_owned()) };
-        match dynamic.delete(&resource, &at.namespace, &at.name, &only_if, Propagation::Background).await {
-            Ok(()) => Ok(true),
-            Err(error) if trouble(&error) == Trouble::NotFound => Ok(true),
-            Err(error) => Err(refused(&at.kind, error)),
+        match dynamic.delete(&resource(&at.kind)?, &at.namespace, &at.name, &only_if, Propagation::Background).await {
+            Err(error) if trouble(&error) != Trouble::NotFound => Err(refused(&at.kind, error)),
+            _ => Ok(true),
         }
     }
 
     async fn patch(&self, dynamic: &Dynamic, at: &ObjectRef, sub: &str, patch: &Value, only_if: &Version) -> Result<bool, TurnError> {
-        let resource = resource(&at.kind)?;
-        let patch = Step::guarded(patch, only_if);
-        match dynamic.merge_patch(&resource, &at.namespace, &at.name, sub, &patch, manager::CONTROLLERS).await {
-            Ok(answer) => {
-                self.assume(&at.kind, answer);
-                Ok(true)
-            }
-            // Gone meanwhile: the event of that wakes whoever is concerned.
-            Err(error) if trouble(&error) == Trouble::NotFound => Ok(false),
-            Err(error) => Err(refused(&at.kind, error)),
-        }
+        let Some(answer) = merge(dynamic, at, sub, patch, only_if).await? else { return Ok(false) };
+        self.assume(&at.kind, answer);
+        Ok(true)
     }
 
     /// Takes the answer to an own write into the cache, so that the next turn sees it before the watch tells.
@@ -149,6 +134,16 @@ impl World {
             "Globalization": Globalization => globalizations,
             "FeedInventory": FeedInventory => inventories,
         }
+    }
+}
+
+/// Merge-patches an object; `None` when it is gone meanwhile: the event of that wakes whoever is concerned.
+async fn merge(dynamic: &Dynamic, at: &ObjectRef, sub: &str, patch: &Value, only_if: &Version) -> Result<Option<Value>, TurnError> {
+    let patch = Step::guarded(patch, only_if);
+    match dynamic.merge_patch(&resource(&at.kind)?, &at.namespace, &at.name, sub, &patch, manager::CONTROLLERS).await {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if trouble(&error) == Trouble::NotFound => Ok(None),
+        Err(error) => Err(refused(&at.kind, error)),
     }
 }
 
