@@ -130,8 +130,11 @@ impl Drift {
             let id = ObjectRef::of(object);
             let Some(want) = desired.wants.get(&Identity::of(&id)) else { continue };
             let as_wanted = match live {
-                Some(live) if owned::applied_fields(live, MANAGER).is_none() && adopt::holds(live, &want.object) => true, // As Helm itself left it.
-                Some(live) => object::is_deleting(live) || owned::is_applied(&want.object, live, MANAGER),
+                Some(live) => {
+                    // Of another Helm, and as that left it.
+                    let untouched = || owned::applied_fields(live, MANAGER).is_none() && adopt::holds(live, &want.object);
+                    object::is_deleting(live) || owned::is_applied(&want.object, live, MANAGER) || untouched()
+                }
                 // It is meant to go by itself.
                 None => id.kind == "Job" && object["spec"].get("ttlSecondsAfterFinished").is_some_and(|ttl| !ttl.is_null()),
             };

@@ -10,17 +10,7 @@ use api::known::annotation::{KUBECTL_LAST_APPLIED, LAST_APPLIED};
 use api::object;
 use serde_json::{Map, Value, json};
 
-use super::owned::entries;
-
-/// Managers whose updates are client-side applies.
-const CLIENT_SIDE: [&str; 6] = [
-    "kubectl-client-side-apply",
-    "kubectl",
-    "before-first-apply",
-    "clusternet-agent",
-    "clusternet-controller-manager",
-    "clusternet-hub",
-];
+use super::owned::{entries, is_client_side};
 
 /// The JSON patch that adopts `live` for `manager`, or `None` when there is nothing to adopt.
 /// It tests the resource version, so that it never works on an object it has not seen.
@@ -49,13 +39,6 @@ pub fn patch(live: &Value, manager: &str) -> Option<Value> {
         operations.push(json!({"op": "remove", "path": format!("/metadata/annotations/{escaped}")}));
     }
     Some(Value::Array(operations))
-}
-
-/// Whether an entry of `managedFields` is of a client-side apply.
-pub(super) fn is_client_side(entry: &Value) -> bool {
-    entry["operation"] == "Update"
-        && entry.get("subresource").is_none_or(|s| s == "")
-        && entry["manager"].as_str().is_some_and(|m| CLIENT_SIDE.contains(&m))
 }
 
 /// True when Clusternet applied exactly `desired` before us and it still stands: then taking the object over can wait until something

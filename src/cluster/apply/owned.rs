@@ -18,18 +18,35 @@ pub fn entries(live: &Value) -> impl Iterator<Item = &Value> {
     live["metadata"]["managedFields"].as_array().into_iter().flatten()
 }
 
+/// Managers whose updates are client-side applies.
+const CLIENT_SIDE: [&str; 6] = [
+    "kubectl-client-side-apply",
+    "kubectl",
+    "before-first-apply",
+    "clusternet-agent",
+    "clusternet-controller-manager",
+    "clusternet-hub",
+];
+
+/// Whether an entry of `managedFields` is of a client-side apply.
+pub(super) fn is_client_side(entry: &Value) -> bool {
+    entry["operation"] == "Update"
+        && entry.get("subresource").is_none_or(|s| s == "")
+        && entry["manager"].as_str().is_some_and(|m| CLIENT_SIDE.contains(&m))
+}
+
 /// Stable digest of what our manager owns, or, of an object that it has not taken over yet, what client-side applies own; 0 when
 /// that is nothing. Equal digests mean that nobody took or removed a field of ours in between: a change or removal by another
 /// manager takes the field out of our entry.
 pub fn ownership(live: &Value, manager: &str) -> u64 {
-    let fields = match applied_fields(live, manager) {
-        Some(fields) => Value::Object(fields.clone()),
-        None => entries(live).filter(|entry| super::adopt::is_client_side(entry)).map(|entry| entry["fieldsV1"].clone()).collect(),
+    let fields: Vec<Value> = match applied_fields(live, manager) {
+        Some(fields) => vec![Value::Object(fields.clone())],
+        None => entries(live).filter(|entry| is_client_side(entry)).map(|entry| entry["fieldsV1"].clone()).collect(),
     };
-    if fields.as_array().is_some_and(Vec::is_empty) {
+    if fields.is_empty() {
         return 0;
     }
-    manifest::fingerprint(&fields).iter().take(8).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
+    manifest::fingerprint(&Value::Array(fields)).iter().take(8).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
 }
 
 /// True when applying `desired` as `manager` would change nothing: every field of `desired` is owned by the manager and
