@@ -137,7 +137,8 @@ pub(super) async fn publish(plane: &ControlPlane, charts: &Charts, cluster: &Val
 }
 
 /// Deletes what Clusternet's controllers made twice: at times they make two Bases for one cluster, and never look at the older again.
-pub(super) async fn without_twins(parent: &ControlPlane) {
+/// Who pushes deletes what the twin named, its Namespace too: the children are waited for until they have it anew.
+pub(super) async fn without_twins(parent: &ControlPlane, children: [&ControlPlane; 2]) {
     let list = get(&parent.admin, &format!("{APPS}/bases")).await.unwrap();
     let mut bases: Vec<&Value> = list["items"].as_array().unwrap().iter().collect();
     // The newest first, as they choose.
@@ -151,6 +152,10 @@ pub(super) async fn without_twins(parent: &ControlPlane) {
             cluster::Dynamic::new(parent.admin.clone()).call("DELETE", &path, None, None).await.unwrap();
             until(&format!("{path} goes"), || async { get(&parent.admin, &path).await.is_none().then_some(()) }).await;
         }
+    }
+    for child in children {
+        let stands = || async { get(&child.admin, "/api/v1/namespaces/shop").await?["metadata"]["deletionTimestamp"].is_null().then_some(()) };
+        until("the child's namespace is there to stay", stands).await;
     }
 }
 

@@ -38,7 +38,7 @@ async fn walk(parent: &ControlPlane, children: [(&str, &ControlPlane); 2], agent
         app::publish(parent, &charts, cluster).await;
         app::arrived(parent, child, cluster, "autumn").await;
     }
-    app::without_twins(parent).await;
+    app::without_twins(parent, children.map(|(_, child)| child)).await;
     app::retheme(parent, "winter").await;
     for (cluster, (_, child)) in clusters.iter().zip(children) {
         app::arrived(parent, child, cluster, "winter").await;

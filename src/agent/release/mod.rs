@@ -485,6 +485,11 @@ impl Releases {
         let owner = Owner::of(release);
         let clock = &*self.session.shared.clock;
         self.drift.forget(&Key::of(release));
+        // Clusternet's controllers at times make two HelmReleases of one release: it goes with the last of them.
+        let stays = |other: &HelmRelease| other.metadata.deletion_timestamp.is_none() && Owner::of(other) == owner;
+        if self.releases.in_namespace(&self.session.namespace).iter().any(|other| stays(other)) {
+            return self.let_go(release).await;
+        }
         if let Err(error) = self.move_from(release, &owner).await {
             return self.fail(release, &error).await;
         }

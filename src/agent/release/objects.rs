@@ -33,7 +33,7 @@ const LOOK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_s
 const TRIES: usize = 4;
 
 /// The release that objects belong to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     /// Name of the release.
     pub(super) name: String,

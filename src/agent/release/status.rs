@@ -133,7 +133,7 @@ impl Releases {
         let patch = json!({"metadata": {"resourceVersion": version.or_else(|| release.metadata.resource_version.clone()), "uid": release.metadata.uid, "finalizers": left}});
         match api.patch(name, &params(), &Patch::Merge(&patch)).await {
             Ok(_) => {
-                tracing::info!(release = name, "uninstalled and let go");
+                tracing::info!(release = name, "let go");
                 Next::Done
             }
             Err(error) if trouble(&error) == Trouble::NotFound => Next::Done,

@@ -172,6 +172,15 @@ async fn a_release_comes_changes_and_goes_with_its_hooks() {
     let states: Vec<String> = world.records("lamp").await.into_iter().map(|r| r.info.status).collect();
     assert_eq!(states, ["superseded", "deployed"]);
 
+    // A second HelmRelease of the release comes and goes: what runs stays.
+    let mut twin = serde_json::to_value(world.releases().get("lamp-helm-fleet-lamp").await.unwrap()).unwrap();
+    twin["metadata"] = json!({"name": "twin", "namespace": NAMESPACE, "finalizers": ["apps.clusternet.io/finalizer"]});
+    put(&world.parent, twin).await;
+    world.releases().delete("twin", &DeleteParams::default()).await.unwrap();
+    eventually("the end of the twin", || async { match world.releases().get_opt("twin").await.unwrap() { None => Ok(()), left => Err(left.and_then(|l| l.status)) } }).await;
+    assert_eq!(world.records("lamp").await.len(), 2);
+    assert!(world.in_child(&maps, "yard", "lamp-settings").await.is_some());
+
     world.releases().delete("lamp-helm-fleet-lamp", &DeleteParams::default()).await.unwrap();
     world.end_job("lamp-after", "Complete").await;
     eventually("the end of the release", || async { match world.releases().get_opt("lamp-helm-fleet-lamp").await.unwrap() { None => Ok(()), left => Err(left.and_then(|l| l.status)) } }).await;
