@@ -141,6 +141,8 @@ pub(super) async fn publish(plane: &ControlPlane, charts: &Charts, cluster: &Val
 pub(super) async fn without_twins(parent: &ControlPlane, children: [&ControlPlane; 2]) {
     let list = get(&parent.admin, &format!("{APPS}/bases")).await.unwrap();
     let mut bases: Vec<&Value> = list["items"].as_array().unwrap().iter().collect();
+    // Of charts it may stay: both name the same release, and with either of them their hub would uninstall it for good.
+    bases.retain(|base| base["spec"]["feeds"][0]["kind"] != "HelmChart");
     // The newest first, as they choose.
     bases.sort_by_key(|base| std::cmp::Reverse(base["metadata"]["creationTimestamp"].as_str().unwrap()));
     let mut seen = std::collections::BTreeSet::new();
@@ -150,7 +152,8 @@ pub(super) async fn without_twins(parent: &ControlPlane, children: [&ControlPlan
         if !seen.insert((namespace, meta["labels"]["apps.clusternet.io/subs.uid"].as_str().unwrap())) {
             let path = format!("{APPS}/namespaces/{namespace}/bases/{name}");
             cluster::Dynamic::new(parent.admin.clone()).call("DELETE", &path, None, None).await.unwrap();
-            until(&format!("{path} goes"), || async { get(&parent.admin, &path).await.is_none().then_some(()) }).await;
+            // With its Descriptions: before they are gone, what they named still goes from the child.
+            until(&format!("{path} goes"), || async { made(parent).await.iter().all(|one| !one.contains(name)).then_some(()) }).await;
         }
     }
     for child in children {
