@@ -213,7 +213,8 @@ impl Worker {
                         let Some(wanted) = desired.objects.get(&place) else { continue };
                         let (message, transient) = match &error {
                             None => (format!("a source may not make {} objects", place.kind), false),
-                            Some(error) => (cluster::error::message(error), !matches!(cluster::trouble(error), Trouble::Invalid | Trouble::Forbidden)),
+                            // A right may come, and a server that has just started knows none yet: nothing would tell of either.
+                            Some(error) => (cluster::error::message(error), cluster::trouble(error) != Trouble::Invalid),
                         };
                         again |= transient;
                         failures.push(FileFault { path: wanted.path.clone(), line: wanted.line, column: 1, reason: "ApplyFailed".to_owned(), message, object: place.to_string() });
