@@ -6,6 +6,7 @@ mod compat;
 mod deploy;
 mod e2e;
 mod exposition;
+mod kills;
 mod kube;
 mod replay;
 mod tidy;

@@ -66,6 +66,13 @@ impl Credential {
         (!self.ca_pem.is_empty()).then_some(self.ca_pem.as_slice())
     }
 
+    /// True when it is for the parent at `url` with the CA `known`: the same place, or the same authority at a new one. Any
+    /// other parent must never be shown what this one trusts.
+    pub(crate) fn is_for(&self, url: &str, known: Option<&[u8]>) -> bool {
+        let ours = cluster::client::pem_certificates(&self.ca_pem);
+        self.url == url || known.is_some_and(|pem| cluster::client::pem_certificates(pem).iter().any(|one| ours.contains(one)))
+    }
+
     /// When a new certificate should be asked for: at two thirds of the life of this one. `None` without a certificate.
     pub(crate) fn renew_at(&self) -> Option<Timestamp> {
         let (_, pem) = x509_parser::pem::parse_x509_pem(&self.chain_pem).ok()?;
@@ -110,7 +117,7 @@ fn secrets(shared: &Shared) -> Api<Secret> {
     Api::namespaced(shared.child.clone(), &shared.options.system_namespace)
 }
 
-/// Reads what is kept; nothing kept, or kept for another parent, is an empty credential.
+/// Reads what is kept; nothing kept is an empty credential.
 pub(crate) async fn load(shared: &Shared) -> Result<Credential, CredentialError> {
     let found = secrets(shared)
         .get_opt(secret::PARENT_CLUSTER)
@@ -121,7 +128,7 @@ pub(crate) async fn load(shared: &Shared) -> Result<Credential, CredentialError>
     let bytes = |key: &str| data.get(key).map(|b| b.0.clone()).unwrap_or_default();
     let text = |key: &str| String::from_utf8(bytes(key)).unwrap_or_default();
     let labels = found.metadata.labels.unwrap_or_default();
-    let credential = Credential {
+    Ok(Credential {
         url: text(secret::SERVER_URL),
         key_pem: text(PRIVATE_KEY),
         chain_pem: bytes(CERTIFICATE),
@@ -129,12 +136,7 @@ pub(crate) async fn load(shared: &Shared) -> Result<Credential, CredentialError>
         ca_pem: bytes(secret::CA_CERT),
         namespace: text(secret::NAMESPACE),
         cluster_name: labels.get(label::CLUSTER_NAME).cloned().unwrap_or_default(),
-    };
-    if credential.url != shared.options.parent.url {
-        // Made for another parent: start over, with a key that the other parent never saw.
-        return Ok(Credential::default());
-    }
-    Ok(credential)
+    })
 }
 
 /// Keeps it.
@@ -188,6 +190,16 @@ mod tests {
         assert!(subject.contains("CN=clusternet:cluster:11111111-2222-3333-4444-555555555555"), "{subject}");
         assert!(subject.contains("O=clusternet:clusters"), "{subject}");
         assert!(csr.verify_signature().is_ok());
+    }
+
+    #[test]
+    fn a_parent_is_known_by_its_place_or_its_authority() {
+        let pem = |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n").into_bytes();
+        let kept = Credential { url: "https://a".into(), ca_pem: pem("AAEC"), ..Credential::default() };
+        assert!(kept.is_for("https://a", None) && kept.is_for("https://a", Some(&pem("Aw=="))));
+        assert!(kept.is_for("https://b", Some(&[pem("Aw=="), pem("AAEC")].concat())), "it moved");
+        assert!(!kept.is_for("https://b", Some(&pem("Aw=="))) && !kept.is_for("https://b", None));
+        assert!(!Credential::default().is_for("https://b", Some(b"")));
     }
 
     #[test]

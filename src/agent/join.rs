@@ -26,6 +26,12 @@ pub(crate) enum JoinError {
     Request { what: &'static str, #[source] source: Box<kube::Error> },
     #[error("keep the credential")]
     Credential(#[from] CredentialError),
+    #[error("trust the parent")]
+    Introduction(#[from] cluster::introduction::IntroductionError),
+    #[error("the parent does not accept the bootstrap token: it is wrong, or expired")]
+    Token(#[source] Box<kube::Error>),
+    #[error("the parent's certificate is of an authority that this machine does not know: give its certificates with --parent-ca")]
+    Authority(#[source] Box<kube::Error>),
     #[error("the parent denies the registration: {0}")]
     Denied(String),
     #[error("the parent does not sign the certificate: {0}")]
@@ -74,16 +80,26 @@ pub(crate) async fn join(shared: &Shared, cluster_id: &str, kept: Credential, st
         }
         Join::Register { bootstrap } => bootstrap,
     };
-    if kept.has_joined() {
+    let to = &shared.options.parent;
+    if kept.url == to.url && kept.has_joined() {
         return Ok(kept);
     }
-    let keys = Keys::from(&kept.key_pem)?;
-    let mut credential = Credential { url: shared.options.parent.url.clone(), key_pem: keys.pair.serialize_pem(), ..kept };
-    if credential.ca_pem.is_empty() || credential.namespace.is_empty() {
-        // Kept before anything is asked: the parent pins the key at the first request, and a restart must bring the same one.
-        store(shared, cluster_id, &credential).await?;
+    let ca = match bootstrap {
+        cluster::Auth::Token(token) if to.introduces => cluster::introduction::ca_of(&to.url, token).await?,
+        _ => to.ca_pem.clone(),
+    };
+    // Another parent gets a key that the first one never saw.
+    let kept = if kept.is_for(&to.url, ca.as_deref()) { kept } else { Credential::default() };
+    if kept.has_joined() {
+        let moved = Credential { url: to.url.clone(), ..kept };
+        store(shared, cluster_id, &moved).await?;
+        return Ok(moved);
     }
-    let parent = (shared.options.parent.connect)(bootstrap, None).map_err(JoinError::Connect)?;
+    let keys = Keys::from(&kept.key_pem)?;
+    let mut credential = Credential { url: to.url.clone(), key_pem: keys.pair.serialize_pem(), ca_pem: ca.clone().unwrap_or_else(|| kept.ca_pem.clone()), ..kept };
+    // Kept before anything is asked: the parent pins the key at the first request, and a restart must bring the same one.
+    store(shared, cluster_id, &credential).await?;
+    let parent = (to.connect)(bootstrap, ca.as_deref()).map_err(JoinError::Connect)?;
     ask(shared, &parent, cluster_id, &keys.fingerprint).await?;
     let asked_for = sign_later(&parent, cluster_id, &keys).await;
     let answer = answer(&parent, cluster_id, stop).await?;
@@ -127,6 +143,8 @@ async fn ask(shared: &Shared, parent: &Client, cluster_id: &str, fingerprint: &s
     match api.create(&PostParams::default(), &wish).await {
         Ok(_) => Ok(()),
         Err(error) if trouble(&error) == Trouble::AlreadyExists => Ok(()),
+        Err(error) if trouble(&error) == Trouble::Unauthorized => Err(JoinError::Token(Box::new(error))),
+        Err(error) if cluster::error::chain(&error).contains("UnknownIssuer") => Err(JoinError::Authority(Box::new(error))),
         Err(error) => Err(request("ask to join")(error)),
     }
 }

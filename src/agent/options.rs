@@ -25,6 +25,8 @@ pub struct Parent {
     pub connect: Connect,
     /// CA that the user gave, PEM: it holds for every connection, whatever the parent says later.
     pub ca_pem: Option<Vec<u8>>,
+    /// Nobody said whose certificates to trust: the parent introduces itself at the first meeting, with the bootstrap token.
+    pub introduces: bool,
 }
 
 impl Parent {
@@ -40,12 +42,13 @@ impl Parent {
             }
             endpoint.client()
         });
-        Self { url, connect, ca_pem }
+        let introduces = ca_pem.is_none();
+        Self { url, connect, ca_pem, introduces }
     }
 
     /// A parent in this process (or any other way to make clients).
     pub fn with(url: impl Into<String>, connect: Connect) -> Self {
-        Self { url: url.into(), connect, ca_pem: None }
+        Self { url: url.into(), connect, ca_pem: None, introduces: false }
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Args {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LogArgs {
     /// Log filter, such as `info` or `warn,source=debug`
-    #[arg(long, global = true, env = "ANABRANCH_LOG", default_value = "warn", value_name = "FILTER")]
+    #[arg(long, global = true, env = "ANABRANCH_LOG", default_value = "warn", value_name = "FILTER", value_parser = crate::log::filter)]
     pub(crate) log_filter: String,
     /// Log format
     #[arg(long, global = true, env = "ANABRANCH_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
@@ -103,7 +103,7 @@ pub(crate) struct AgentArgs {
     /// Bootstrap token, `id.secret`
     #[arg(long, env = "ANABRANCH_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     pub(crate) token: String,
-    /// PEM file with the CA of the parent; read from its cluster-info when left out
+    /// PEM file with the CA of the parent; when left out it is taken from the parent's cluster-info, which is signed with the token
     #[arg(long, value_name = "FILE")]
     pub(crate) parent_ca: Option<PathBuf>,
     /// Kubeconfig of the child; the Pod's ServiceAccount when left out

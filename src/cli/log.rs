@@ -8,7 +8,7 @@ use crate::args::{LogArgs, LogFormat};
 
 /// Starts logging. The handle changes the filter at run time.
 pub(crate) fn start(args: &LogArgs) -> Option<admin::LogFilter> {
-    let filter = EnvFilter::try_new(&args.log_filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::new(quiet(&args.log_filter));
     let (filter, handle) = reload::Layer::new(filter);
     let registry = tracing_subscriber::registry().with(filter);
     let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));
@@ -17,4 +17,14 @@ pub(crate) fn start(args: &LogArgs) -> Option<admin::LogFilter> {
         LogFormat::Json => registry.with(layer.json()).try_init(),
     };
     started.ok().map(|()| handle)
+}
+
+/// The client logs every failed request itself, which whoever asked says better: it is heard only where the filter names it.
+fn quiet(filter: &str) -> String {
+    format!("kube_client=off,{filter}")
+}
+
+/// Takes a filter as it is, or says why it is none.
+pub(crate) fn filter(text: &str) -> Result<String, String> {
+    EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }

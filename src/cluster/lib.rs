@@ -8,6 +8,7 @@ pub mod client;
 pub mod discovery;
 pub mod dynamic;
 pub mod error;
+pub mod introduction;
 pub mod predictor;
 pub mod resource;
 pub mod watch;

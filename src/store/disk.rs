@@ -23,6 +23,8 @@ const PAGE_BYTES: u64 = 4096;
 const CHECKPOINT_PAGES: i32 = 4000;
 /// How often a store with a failed commit looks whether the disk takes writes again.
 const RETRY: Duration = Duration::from_millis(500);
+/// How long a locked file is waited for: a process that was killed holds its lock until the system has put it away.
+const LOCKED: Duration = Duration::from_secs(2);
 /// Most writes in one commit: bounds the time a first writer waits for the crowd behind it.
 const BATCH: usize = 2048;
 
@@ -83,7 +85,7 @@ pub(crate) struct Disk {
 
 pub(crate) fn open(path: &Path, options: &Options) -> Result<(Disk, Loaded), OpenError> {
     let mut file = Connection::open(path)?;
-    file.busy_timeout(Duration::ZERO)?;
+    file.busy_timeout(LOCKED)?;
     // Exclusive mode keeps the lock from the first access to the end, and needs no shared memory file.
     file.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     file.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;

@@ -61,6 +61,7 @@ impl Parent {
                 object["spec"]["service"]["port"] = json!(port);
             }
         }
+        objects.extend(cluster_info(&plane));
         apply_all(&plane.admin, &objects).await;
         let mut real = Real { plane, token: String::new(), processes: BTreeMap::new(), doors: BTreeMap::new() };
         for (part, _) in PARTS {
@@ -139,6 +140,19 @@ impl Parent {
             tasks.stop(Duration::from_secs(5)).await;
         }
     }
+}
+
+/// What kubeadm leaves behind: the public `cluster-info`, which Kubernetes' own controllers sign with each bootstrap token.
+fn cluster_info(plane: &ControlPlane) -> Vec<Value> {
+    use base64::Engine as _;
+    let authority = base64::engine::general_purpose::STANDARD.encode(&plane.ca);
+    let config = json!({"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster": {"server": plane.url, "certificate-authority-data": authority}}]});
+    let (rbac, name) = ("rbac.authorization.k8s.io", "kubeadm:bootstrap-signer-clusterinfo");
+    vec![
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cluster-info", "namespace": "kube-public"}, "data": {"kubeconfig": config.to_string()}}),
+        json!({"apiVersion": format!("{rbac}/v1"), "kind": "Role", "metadata": {"name": name, "namespace": "kube-public"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["cluster-info"], "verbs": ["get"]}]}),
+        json!({"apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding", "metadata": {"name": name, "namespace": "kube-public"}, "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name}, "subjects": [{"apiGroup": rbac, "kind": "User", "name": "system:anonymous"}]}),
+    ]
 }
 
 impl Real {

@@ -50,11 +50,11 @@ impl Controller for TokenCleaner {
 #[derive(Debug, Default)]
 pub struct InfoSigner;
 
-/// A detached HMAC signature in compact form, with the token id as key id.
+/// A detached HMAC signature in compact form, with the token id as key id; the key is the token's secret half alone.
 fn sign(content: &str, id: &str, secret: &str) -> String {
     let header = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "kid": id}).to_string());
     let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));
-    let key = hmac::Key::new(hmac::HMAC_SHA256, format!("{id}.{secret}").as_bytes());
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
     let signature = hmac::sign(&key, message.as_bytes());
     format!("{header}..{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
 }

@@ -132,6 +132,8 @@ async fn start_child(child: &Child, parent: &Server, dir: &Path, git: &git::Git,
     options.app_pusher = true;
     options.child_url.clone_from(&server.url);
     options.lease = agent::Lease::RELAXED;
+    // Always the same one: after a crash it takes its lease up again, where another would wait until that runs out.
+    options.identity = format!("anabranch-demo-{}", child.name);
     options.tunnel = Some(Arc::new(agent::HubTunnel::to_url(&server.url)));
     embedded::start_agent(server.admin(), options, tasks.token(), tasks);
     Ok(())
