@@ -94,7 +94,7 @@ mod tests {
             ("web/templates/a.yaml".to_owned(), b"apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  annotations:\n    helm.sh/hook: pre-install, post-upgrade\n    helm.sh/hook-weight: \"-5\"\n    helm.sh/hook-delete-policy: hook-succeeded\nspec:\n  x: |+\n    y\n\n\n".to_vec()),
             ("web/templates/b.yaml".to_owned(), b"---\nkind: Pod\napiVersion: v1\nmetadata: {name: b, annotations: {helm.sh/hook: test}}\n---\nkind: Job\napiVersion: v1\nmetadata: {name: c, annotations: {helm.sh/hook: post-delete}}".to_vec()),
         ];
-        let (hooks, _) = super::super::manifests::sort(&files.into(), crate::Rules::Helm4).expect("sorted");
+        let (hooks, _) = super::super::manifests::sort(&files.into(), crate::Rules::Helm4, &Default::default()).expect("sorted");
         let bundle = Bundle { hooks: hooks.iter().map(HookRecord::of).collect(), ..Bundle::default() };
         assert_eq!(bundle.hooks.len(), 3);
         assert_eq!(read_hooks(&bundle.hooks_text()).expect("read"), bundle.hooks);

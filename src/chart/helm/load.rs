@@ -7,7 +7,10 @@ use crate::run::TplCache;
 use crate::template::parse::Trees;
 use crate::value::{Str, Tree, Val};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use super::heads::Heads;
+use super::schema::Prepared;
 
 /// Why a chart could not be loaded; the text is Helm's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +33,10 @@ pub struct Compiled {
     pub files: Mutex<BTreeMap<String, Arc<Result<Trees, String>>>>,
     /// Parsed `tpl` texts and expressions.
     pub texts: Arc<TplCache>,
+    /// Heads of rendered documents.
+    pub heads: Heads,
+    /// values.schema.json of this chart, read once.
+    pub schema: OnceLock<Result<Prepared, String>>,
 }
 
 /// A loaded chart.

@@ -1,6 +1,7 @@
 //! Rendered files to documents: splitting, heads, hooks, the order of installation.
 
 use super::capabilities::Rules;
+use super::heads::Heads;
 use crate::text::{go_trim, go_trim_start};
 use crate::yaml::decode::key_text;
 use crate::yaml::parse::{Doc, Id, Kind, parse};
@@ -322,8 +323,13 @@ pub fn as_hook(document: Document) -> Option<Hook> {
     })
 }
 
-/// Sorts rendered files (by path) into hooks and other documents.
-pub fn sort(files: &BTreeMap<String, Vec<u8>>, rules: Rules) -> Result<(Vec<Hook>, Vec<Document>), String> {
+/// The text, invalid bytes replaced; a valid one is not copied.
+fn owned(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|invalid| String::from_utf8_lossy(invalid.as_bytes()).into_owned())
+}
+
+/// Sorts rendered files (by path) into hooks and other documents; `heads` knows those that were read before.
+pub fn sort(files: &BTreeMap<String, Vec<u8>>, rules: Rules, heads: &Heads) -> Result<(Vec<Hook>, Vec<Document>), String> {
     let (mut hooks, mut docs) = (Vec::new(), Vec::new());
     for (path, text) in files {
         let base = path.rsplit('/').next().unwrap_or(path);
@@ -331,8 +337,8 @@ pub fn sort(files: &BTreeMap<String, Vec<u8>>, rules: Rules) -> Result<(Vec<Hook
             continue;
         }
         for content in split(text, rules) {
-            let head = head(&content).map_err(|e| format!("YAML parse error on {path}: {e}"))?;
-            let document = Document { path: path.clone(), content: String::from_utf8_lossy(&content).into_owned(), head };
+            let head = heads.of(&content).map_err(|e| format!("YAML parse error on {path}: {e}"))?;
+            let document = Document { path: path.clone(), content: owned(content), head };
             if document.head.annotations.contains_key("helm.sh/hook") {
                 hooks.extend(as_hook(document));
             } else {

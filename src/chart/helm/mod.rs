@@ -5,6 +5,7 @@ pub mod bundle;
 pub mod capabilities;
 pub mod coalesce;
 pub mod deps;
+pub mod heads;
 pub mod ignore;
 pub mod load;
 pub mod manifests;

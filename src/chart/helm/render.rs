@@ -218,7 +218,7 @@ fn render(chart: &Chart, req: &Request) -> Result<Output, Error> {
         }
     }
     files.retain(|p, _| !p.ends_with("NOTES.txt"));
-    let (hooks, documents) = sort(&files, req.rules).map_err(Error::Document)?;
+    let (hooks, documents) = sort(&files, req.rules, &chart.compiled.heads).map_err(Error::Document)?;
     let mut crds = Vec::new();
     crd_files(&chart, "", &mut crds);
     let mut out = Output { crds, documents, hooks, notes, warnings, ..Output::default() };
@@ -436,7 +436,8 @@ fn crd_files(c: &Chart, parent: &str, out: &mut Vec<(String, String)>) {
 }
 
 fn print(out: &Output, req: &Request) -> Result<String, Error> {
-    let mut manifest = String::new();
+    let size = |document: &Document| document.content.len() + document.path.len() + "---\n# Source: \n\n".len();
+    let mut text = String::with_capacity(out.documents.iter().map(size).sum::<usize>() + 1);
     let add = |path: &str, text: &str, to: &mut String| {
         to.push_str("---\n# Source: ");
         to.push_str(path);
@@ -446,14 +447,14 @@ fn print(out: &Output, req: &Request) -> Result<String, Error> {
     };
     if req.include_crds {
         for (p, t) in &out.crds {
-            add(p, t, &mut manifest);
+            add(p, t, &mut text);
         }
     }
     for d in &out.documents {
-        add(&d.path, &d.content, &mut manifest);
+        add(&d.path, &d.content, &mut text);
     }
-    let trimmed = String::from_utf8_lossy(crate::text::go_trim(manifest.as_bytes())).into_owned();
-    let mut text = trimmed;
+    // The whole is trimmed; it begins with a mark, or is empty.
+    text.truncate(crate::text::go_trim_end(text.as_bytes()).len());
     text.push('\n');
     if !req.no_hooks {
         for h in &out.hooks {

@@ -4,7 +4,6 @@ use super::load::Chart;
 use crate::text::fmt::float_v;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use std::rc::Rc;
 
 use crate::value::Val;
 
@@ -27,7 +26,7 @@ enum Kind {
 pub fn validate(chart: &Chart, values: &Val) -> Result<(), String> {
     let mut out = String::new();
     if let Some(s) = &chart.schema
-        && let Err(e) = single(&s.text(), values)
+        && let Err(e) = single(chart.compiled.schema.get_or_init(|| Prepared::read(&s.text())), values)
     {
         out.push_str(&format!("{}:\n{e}", chart.name()));
     }
@@ -47,18 +46,36 @@ pub fn validate(chart: &Chart, values: &Val) -> Result<(), String> {
     if out.is_empty() { Ok(()) } else { Err(out) }
 }
 
-fn single(schema: &str, values: &Val) -> Result<(), String> {
-    let root: Value = serde_json::from_str(schema).map_err(|_| match crate::json::decode(schema.as_bytes()) {
-        Err(e) => e,
-        Ok(_) => "invalid schema".to_string(),
-    })?;
-    let mut ids = Vec::new();
-    index(&root, "", &mut ids, 0);
-    let draft = draft_of(&root).unwrap_or(2020);
-    let v = Validator { root: Rc::new(root.clone()), draft, ids, depth: std::cell::Cell::new(0), problem: std::cell::RefCell::new(None) };
-    v.check_refs(&root)?;
+/// A schema that was read, with what is known of it.
+#[derive(Debug)]
+pub struct Prepared {
+    root: Value,
+    draft: u16,
+    /// Id or anchor, and pointer of what has it.
+    ids: Vec<(String, String)>,
+}
+
+impl Prepared {
+    /// Reads a schema; its references lead somewhere.
+    fn read(schema: &str) -> Result<Self, String> {
+        let root: Value = serde_json::from_str(schema).map_err(|_| match crate::json::decode(schema.as_bytes()) {
+            Err(e) => e,
+            Ok(_) => "invalid schema".to_string(),
+        })?;
+        let mut ids = Vec::new();
+        index(&root, "", &mut ids, 0);
+        let draft = draft_of(&root).unwrap_or(2020);
+        let prepared = Self { root, draft, ids };
+        Validator::new(&prepared).check_refs(&prepared.root)?;
+        Ok(prepared)
+    }
+}
+
+fn single(schema: &Result<Prepared, String>, values: &Val) -> Result<(), String> {
+    let schema = schema.as_ref().map_err(String::clone)?;
+    let v = Validator::new(schema);
     let instance = values.to_json();
-    let r = v.node(&root, &instance, &mut Vec::new(), &mut Seen::default());
+    let r = v.node(&schema.root, &instance, &mut Vec::new(), &mut Seen::default());
     if let Some(p) = v.problem.borrow_mut().take() {
         return Err(p);
     }
@@ -144,10 +161,8 @@ fn index(v: &Value, ptr: &str, out: &mut Vec<(String, String)>, depth: usize) {
     }
 }
 
-struct Validator {
-    root: Rc<Value>,
-    draft: u16,
-    ids: Vec<(String, String)>,
+struct Validator<'a> {
+    schema: &'a Prepared,
     depth: std::cell::Cell<usize>,
     problem: std::cell::RefCell<Option<String>>,
 }
@@ -215,7 +230,11 @@ fn names(all: &[&str]) -> String {
 
 const REMOTE: &str = "failing loading";
 
-impl Validator {
+impl<'a> Validator<'a> {
+    fn new(schema: &'a Prepared) -> Self {
+        Self { schema, depth: std::cell::Cell::new(0), problem: std::cell::RefCell::new(None) }
+    }
+
     /// References outside the document cannot be followed here.
     fn check_refs(&self, v: &Value) -> Result<(), String> {
         match v {
@@ -246,11 +265,11 @@ impl Validator {
 
     fn resolve(&self, r: &str) -> Option<&Value> {
         let (base, frag) = r.split_once('#').unwrap_or((r, ""));
-        let root: &Value = &self.root;
+        let root: &Value = &self.schema.root;
         let doc = if base.is_empty() {
             root
         } else {
-            let ptr = self.ids.iter().find(|(id, _)| id == base || id.rsplit('/').next() == Some(base)).map(|(_, p)| p.as_str());
+            let ptr = self.schema.ids.iter().find(|(id, _)| id == base || id.rsplit('/').next() == Some(base)).map(|(_, p)| p.as_str());
             match ptr {
                 Some(p) => root.pointer(p)?,
                 None if matches!(base, "http://json-schema.org/draft-07/schema" | "http://json-schema.org/draft-04/schema" | "https://json-schema.org/draft/2020-12/schema") => return Some(&Value::Bool(true)),
@@ -265,7 +284,7 @@ impl Validator {
             return doc.pointer(&decoded);
         }
         let name = format!("#{frag}");
-        self.ids.iter().find(|(id, _)| *id == name).and_then(|(_, p)| root.pointer(p))
+        self.schema.ids.iter().find(|(id, _)| *id == name).and_then(|(_, p)| root.pointer(p))
     }
 
     fn fault(at: &[String], text: impl Into<String>) -> Fault {
@@ -301,7 +320,7 @@ impl Validator {
         };
         let one = |text: String, at: &[String]| Err(Self::fault(at, text));
         // Before 2019-09 a reference stands alone.
-        if self.draft < 2019
+        if self.schema.draft < 2019
             && let Some(r) = m.get("$ref").and_then(Value::as_str)
         {
             return self.reference(r, v, at, seen);
@@ -338,7 +357,7 @@ impl Validator {
             return one(text, at);
         }
         let mut faults: Vec<Fault> = Vec::new();
-        if self.draft >= 2019
+        if self.schema.draft >= 2019
             && let Some(r) = m.get("$ref").or_else(|| m.get("$dynamicRef")).and_then(Value::as_str)
             && let Err(f) = self.reference(r, v, at, seen)
         {
@@ -352,7 +371,7 @@ impl Validator {
             _ => {}
         }
         self.logic(m, v, at, seen, &mut faults);
-        if self.draft >= 2019 {
+        if self.schema.draft >= 2019 {
             self.unevaluated(m, v, at, seen, &mut faults);
         }
         match faults.len() {
@@ -477,7 +496,7 @@ impl Validator {
                 }
             }
         }
-        let (prefix, rest) = if self.draft >= 2020 {
+        let (prefix, rest) = if self.schema.draft >= 2020 {
             (m.get("prefixItems").and_then(Value::as_array), m.get("items"))
         } else {
             match m.get("items") {
@@ -492,7 +511,7 @@ impl Validator {
         }
         if let Some(s) = rest {
             seen.all_items = true;
-            if self.draft < 2020 && prefix.is_some() && s == &Value::Bool(false) {
+            if self.schema.draft < 2020 && prefix.is_some() && s == &Value::Bool(false) {
                 if n < a.len() {
                     faults.push(Self::fault(at, format!("last {} additionalItem(s) not allowed", a.len() - n)));
                 }
@@ -552,7 +571,7 @@ impl Validator {
         let Some(x) = num(v) else { return };
         let got = number_text(v);
         let bound = |k: &str| m.get(k).filter(|b| b.is_number()).and_then(|b| num(b).map(|n| (n, number_text(b))));
-        let strict = |k: &str| self.draft == 4 && m.get(k) == Some(&Value::Bool(true));
+        let strict = |k: &str| self.schema.draft == 4 && m.get(k) == Some(&Value::Bool(true));
         if let Some((n, w)) = bound("minimum") {
             if strict("exclusiveMinimum") {
                 if x <= n {
@@ -642,7 +661,7 @@ impl Validator {
                 faults.push(with(at, "'oneOf' failed, none matched", errors));
             }
         }
-        if self.draft >= 7
+        if self.schema.draft >= 7
             && let Some(c) = m.get("if")
         {
             let arm = if self.branch(c, v, at, seen).is_ok() { m.get("then") } else { m.get("else") };
