@@ -170,7 +170,7 @@ impl Server {
         let placement = changed(&decided.decision, &entry.previous);
         let body = patch(placement, entry, &entry.resource_version, &entry.previous, &entry.conditions, &after);
         let written = body.ok().flatten().map(|body| {
-            self.bytes += body.len();
+            self.bytes += body.body.len();
             self.version += 1;
             Written { resource_version: self.version.to_string(), conditions: after }
         });

@@ -89,6 +89,14 @@ struct Patch<'a> {
     status: StatusPatch<'a>,
 }
 
+/// Of a JSON patch.
+#[derive(Serialize)]
+struct Operation<T> {
+    op: &'static str,
+    path: &'static str,
+    value: T,
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Precondition<'a> {
@@ -120,7 +128,18 @@ impl Serialize for Names<'_> {
     }
 }
 
-/// The merge patch of a status, as JSON text; `None` when it would change nothing.
+/// What is sent.
+pub struct Patched {
+    /// Kind of patch.
+    pub content_type: &'static str,
+    /// JSON.
+    pub body: Vec<u8>,
+}
+
+/// The patch of a status; `None` when it would change nothing.
+///
+/// An object without a status gets one whole: a JSON patch, whose precondition is a test. A server takes half the time for it
+/// that it takes to merge ten thousand names into nothing. Any other status is merged.
 pub fn patch(
     placement: Option<&Placement>,
     entry: &Entry,
@@ -128,7 +147,7 @@ pub fn patch(
     previous: &Previous,
     before: &[Condition],
     after: &[Condition],
-) -> Result<Option<Vec<u8>>, serde_json::Error> {
+) -> Result<Option<Patched>, serde_json::Error> {
     let mut status = StatusPatch::default();
     if let Some(placement) = placement {
         let count = Some(placement.bindings.len()).filter(|count| *count > 0);
@@ -145,7 +164,18 @@ pub fn patch(
     if placement.is_none() && status.conditions.is_none() {
         return Ok(None);
     }
-    serde_json::to_vec(&Patch { metadata: Precondition { resource_version: version, uid: &entry.uid }, status }).map(Some)
+    if entry.is_fresh && previous.replicas.is_empty() && placement.is_some_and(|placement| !placement.bindings.is_empty()) {
+        status.replicas = status.replicas.filter(Option::is_some);
+        let operations = (
+            Operation { op: "test", path: "/metadata/resourceVersion", value: version },
+            Operation { op: "test", path: "/metadata/uid", value: &entry.uid },
+            Operation { op: "add", path: "/status", value: status },
+        );
+        let body = serde_json::to_vec(&operations)?;
+        return Ok(Some(Patched { content_type: "application/json-patch+json", body }));
+    }
+    let body = serde_json::to_vec(&Patch { metadata: Precondition { resource_version: version, uid: &entry.uid }, status })?;
+    Ok(Some(Patched { content_type: "application/merge-patch+json", body }))
 }
 
 #[derive(Deserialize)]
@@ -164,19 +194,20 @@ pub async fn bind(client: &Client, decided: &Decided, now: &Time) -> Result<Opti
     let failed = |source: kube::Error| BindError::Write { key: decided.key.to_string(), source };
     let mut previous = decided.entry.previous.as_ref().clone();
     let mut before = decided.entry.conditions.clone();
-    let mut version = decided.entry.resource_version.clone();
+    let mut entry = decided.entry.clone();
+    let mut version = entry.resource_version.clone();
     for _ in 0..TRIES {
         let after = conditions_after(&before, &decided.decision, subject.generation, mark, now);
         let placement = changed(&decided.decision, &previous);
-        let body = patch(placement, &decided.entry, &version, &previous, &before, &after);
-        let Some(body) = body.map_err(|error| failed(kube::Error::SerdeError(error)))? else { return Ok(None) };
+        let body = patch(placement, &entry, &version, &previous, &before, &after);
+        let Some(patched) = body.map_err(|error| failed(kube::Error::SerdeError(error)))? else { return Ok(None) };
         let path = format!(
             "{}/{name}/status?fieldManager={}",
             <Subscription as kube::Resource>::url_path(&(), Some(namespace)),
             manager::SCHEDULER
         );
-        let request = http::Request::patch(path).header(http::header::CONTENT_TYPE, "application/merge-patch+json");
-        let request = request.body(body).map_err(|error| failed(kube::Error::HttpError(error)))?;
+        let request = http::Request::patch(path).header(http::header::CONTENT_TYPE, patched.content_type);
+        let request = request.body(patched.body).map_err(|error| failed(kube::Error::HttpError(error)))?;
         match client.request::<Answer>(request).await {
             Ok(answer) => {
                 let resource_version = answer.metadata.resource_version.unwrap_or_default();
@@ -184,6 +215,8 @@ pub async fn bind(client: &Client, decided: &Decided, now: &Time) -> Result<Opti
             }
             Err(kube::Error::Api(status)) if status.code == 404 => return Err(BindError::Gone(decided.key.to_string())),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
+            // A test that did not hold. Should the status itself be refused, the merge is too, and says so.
+            Err(kube::Error::Api(status)) if status.code == 422 && entry.is_fresh => entry.is_fresh = false,
             Err(error) => return Err(failed(error)),
         }
         let newest = match Api::<Subscription>::namespaced(client.clone(), namespace).get_opt(name).await {

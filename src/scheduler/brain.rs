@@ -25,6 +25,8 @@ pub struct Entry {
     pub uid: String,
     /// Resource version that was seen last.
     pub resource_version: String,
+    /// It has no status at all.
+    pub is_fresh: bool,
     /// Conditions that were seen last.
     pub conditions: Vec<Condition>,
     /// What is ready where; only kept for graceful moves.
@@ -237,6 +239,7 @@ impl Brain {
             ready,
             uid: meta.uid.clone().unwrap_or_default(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
+            is_fresh: subscription.status.is_none(),
             conditions: status.conditions,
             previous: Arc::clone(&seen),
             assumed: None,
@@ -446,6 +449,7 @@ impl Brain {
         if let Some(entry) = self.entries.get_mut(key) {
             match &result {
                 Ok(Some(written)) => {
+                    entry.is_fresh = false;
                     entry.conditions.clone_from(&written.conditions);
                     entry.resource_version.clone_from(&written.resource_version);
                     entry.assumed = version(&written.resource_version).map(|version| Assumed {
