@@ -9,5 +9,6 @@ mod exposition;
 mod kills;
 mod kube;
 mod replay;
+mod suites;
 mod tidy;
 mod tour;

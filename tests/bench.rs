@@ -143,27 +143,16 @@ pub(crate) async fn apply_all(admin: &kube::Client, objects: &[Value]) {
     let how = cluster::dynamic::ApplyAs { manager: "test", force: true, dry_run: false };
     for object in objects {
         let (api_version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
-        let fault = std::cell::RefCell::new(String::new());
         let what = format!("{kind} {} can be applied", object["metadata"]["name"]);
-        let tries = std::cell::Cell::new(0);
-        until(&what, || async {
-            tries.set(tries.get() + 1);
-            assert!(tries.get() < 200, "{what}: {}", fault.borrow());
+        until_so(&what, || async {
             let resource = match discovery.resolve(api_version, kind).await {
                 Ok(resource) => resource,
                 Err(error) => {
                     discovery.expire();
-                    *fault.borrow_mut() = cluster::error::chain(&error);
-                    return None;
+                    return Err(cluster::error::chain(&error));
                 }
             };
-            match dynamic.apply(&resource, object, how).await {
-                Ok(_) => Some(()),
-                Err(error) => {
-                    *fault.borrow_mut() = cluster::error::message(&error);
-                    None
-                }
-            }
+            dynamic.apply(&resource, object, how).await.map(|_| ()).map_err(|error| cluster::error::message(&error))
         })
         .await;
     }

@@ -264,29 +264,35 @@ impl PartOptions {
 /// Starts hub, scheduler, controllers and source controller against a parent in this process.
 pub fn start_parts(parent: &Server, options: PartOptions, tasks: &Tasks) -> Parts {
     let shutdown = tasks.token();
-    let mut hub_options = options.hub;
+    let mut hub_options = options.hub.clone();
     hub_options.pusher = Some(Arc::new(Pushing { git: options.git.clone() }));
     let hub = hub::Hub::start(parent.admin(), hub_options, shutdown);
     parent.api.mount(Arc::new(hub.clone()));
     let running = hub.clone();
     tasks.spawn("hub", async move { running.run().await });
-    let scheduler = scheduler::run(parent.admin(), options.scheduler, shutdown.clone());
+    start_inner_parts(&parent.admin(), options, tasks);
+    Parts { hub }
+}
+
+/// Starts the parts that only need a client: all but the hub.
+pub fn start_inner_parts(parent: &Client, options: PartOptions, tasks: &Tasks) {
+    let shutdown = tasks.token();
+    let scheduler = scheduler::run(parent.clone(), options.scheduler, shutdown.clone());
     tasks.spawn("scheduler", async move {
         if let Err(error) = scheduler.await {
             tracing::error!(%error, "the scheduler ended");
         }
     });
     let git = options.git.clone();
-    tasks.spawn("controllers", controllers::run(parent.admin(), options.controllers, shutdown.clone()));
+    tasks.spawn("controllers", controllers::run(parent.clone(), options.controllers, shutdown.clone()));
     if options.source {
-        let source = source::run(parent.admin(), source::Options::usual(git), shutdown.clone());
+        let source = source::run(parent.clone(), source::Options::usual(git), shutdown.clone());
         tasks.spawn("source", async move {
             if let Err(error) = source.await {
                 tracing::error!(%error, "the source controller ended");
             }
         });
     }
-    Parts { hub }
 }
 
 /// The agent's engine at work for the hub.

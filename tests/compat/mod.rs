@@ -24,7 +24,7 @@ use crate::bench::{Process, apply_all, documents, free_port, until};
 use crate::kube::{self, ControlPlane};
 
 /// Their bootstrap token here; any would do.
-const TOKEN: &str = "07401b.f395accd246ae52d";
+pub(crate) const TOKEN: &str = "07401b.f395accd246ae52d";
 
 /// Where their parts are; none where this test cannot run, which is told.
 fn theirs() -> Option<PathBuf> {
@@ -48,7 +48,7 @@ async fn get(client: &::kube::Client, path: &str) -> Option<Value> {
 }
 
 /// What every parent has, whoever works on it: definitions, namespaces, the bootstrap token and its rights.
-async fn prepare_parent(plane: &ControlPlane) {
+pub(crate) async fn prepare_parent(plane: &ControlPlane) {
     cli::embedded::prepare_parent(&plane.admin).await.unwrap();
     let (id, secret) = TOKEN.split_once('.').unwrap();
     let objects = [
@@ -116,13 +116,18 @@ async fn hub_answers(plane: &ControlPlane) {
     until("the hub answers through the parent", || get(&plane.admin, "/apis/proxies.clusternet.io/v1alpha1")).await;
 }
 
-/// Our four parts on a parent, as its administrator.
+/// Our parts on a parent, as its administrator.
 async fn our_parts(plane: &ControlPlane, folder: &Path) -> Vec<Process> {
+    some_of_our_parts(plane, folder, &["hub", "scheduler", "controllers"]).await
+}
+
+/// Some of them, the hub among them.
+pub(crate) async fn some_of_our_parts(plane: &ControlPlane, folder: &Path, which: &[&str]) -> Vec<Process> {
     let port = free_port();
     lead_to(plane, port, true).await;
     let ours = Path::new(env!("CARGO_BIN_EXE_anabranch"));
     let mut parts = Vec::new();
-    for part in ["hub", "scheduler", "controllers"] {
+    for &part in which {
         let mut arguments = vec![part.to_owned(), format!("--kubeconfig={}", plane.kubeconfig.display()), format!("--admin=127.0.0.1:{}", free_port())];
         if part == "hub" {
             arguments.push(format!("--listen=127.0.0.1:{port}"));

@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 
 use crate::bench::{Process, apply_all, documents, free_port};
 use crate::kube::{self, ControlPlane};
+use crate::suites::{self, On};
 pub(crate) use parent::Parent;
 
 /// One walk at a time: each starts several servers.
@@ -106,6 +107,8 @@ async fn pair(real_parent: bool, real_child: bool) {
         tasks.stop(std::time::Duration::from_secs(5)).await;
     }
     parent.stop().await;
+    let child = if real_child { "a real" } else { "an embedded" };
+    suites::passed(&format!("From a commit to {child} child"), if real_parent { On::Real } else { On::Embedded }, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

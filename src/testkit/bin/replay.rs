@@ -28,7 +28,7 @@ fn main() -> anyhow::Result<ExitCode> {
         runtime.block_on(testkit::replay::hold(dir.as_ref(), name, out.as_ref()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let verdicts = runtime.block_on(testkit::replay::replay(dir.as_ref(), &names, &mut |verdict| {
+    let verdicts = runtime.block_on(testkit::replay::replay(dir.as_ref(), &names, None, &mut |verdict| {
         println!("{} {}  ({:.1} s)", if verdict.differences.is_empty() { "ok    " } else { "FAILED" }, verdict.name, verdict.took.as_secs_f64());
         for difference in &verdict.differences {
             println!("         {difference}");

@@ -104,13 +104,13 @@ impl<'a> Run<'a> {
     /// stretches: what counts is the time for which this process had a processor when it wanted one.
     async fn settle(&mut self) -> Result<State> {
         let start = Instant::now();
-        let mut seen = self.stage.revisions();
+        let mut seen = self.stage.revisions().await?;
         let mut state = self.state().await?;
         let mut last = self.fingerprint(&state);
         let (mut at, mut read, mut looks, mut used) = (Instant::now(), Instant::now(), 0, Processor::now());
         loop {
             tokio::time::sleep(LOOK).await;
-            let now = self.stage.revisions();
+            let now = self.stage.revisions().await?;
             let still = now == seen;
             if still {
                 looks += 1;

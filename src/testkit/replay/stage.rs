@@ -1,4 +1,4 @@
-//! The stage of a case: a parent with all parts in this process, and three children with agents, as the recorder had them.
+//! The stage of a case: a parent with all parts, and three children with agents, as the recorder had them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,6 +13,7 @@ use engine::{CancellationToken, Tasks};
 use serde_json::Value;
 
 use super::case::Places;
+use super::Given;
 use super::wire::Server;
 use crate::serve::{repository, serve};
 
@@ -34,20 +35,41 @@ pub(super) struct Stage {
     places: Places,
     shutdown: CancellationToken,
     tasks: Tasks,
+    /// A parent that was given lives as long as the stage.
+    given: Option<Given>,
+}
+
+/// A parent, and how it is reached.
+struct Parent {
+    server: Server,
+    url: String,
+    ca: String,
+    token: String,
+    kubeconfig: Option<String>,
+    given: Option<Given>,
+}
+
+impl Parent {
+    /// One in this process.
+    async fn embedded(options: PartOptions, tasks: &Tasks) -> Result<Parent> {
+        let parent = embedded::start(&Keep::Memory, &Role::Parent, Some(([127, 0, 0, 1], 0).into()), tasks).await?;
+        embedded::prepare_parent(&parent.admin()).await?;
+        let token = embedded::bootstrap_token(&parent.admin()).await?.reveal().to_owned();
+        embedded::start_parts(&parent, options, tasks);
+        let server = Server::new(parent.admin(), Some(parent.api.store().clone()));
+        Ok(Parent { server, token, ca: parent.ca(), kubeconfig: parent.kubeconfig("parent"), url: parent.url, given: None })
+    }
 }
 
 impl Stage {
-    /// Sets up the stage that a case wants.
-    pub(super) async fn open(case: &Path, charts: &Path) -> Result<Stage> {
+    /// Sets up the stage that a case wants, on a parent in this process or on the one that is given.
+    pub(super) async fn open(case: &Path, charts: &Path, given: Option<Given>) -> Result<Stage> {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(&shutdown);
         let helper = serve(Arc::new(repository(charts)?), &tasks).await?;
         let settings = std::fs::read_to_string(case.join("case.yaml")).unwrap_or_default();
         let scheduler_only = case.join("clusters.yaml").exists() || settings.contains("stage: sched");
         let listen = Some(([127, 0, 0, 1], 0).into());
-        let parent = embedded::start(&Keep::Memory, &Role::Parent, listen, &tasks).await?;
-        embedded::prepare_parent(&parent.admin()).await?;
-        let token = embedded::bootstrap_token(&parent.admin()).await?;
         let directory = std::env::temp_dir().join(format!("anabranch-replay-{}-{}", std::process::id(), rand_suffix(case)));
         let git = git::Git::new(git::Options { directory, local_threads: 1, network_threads: 1 });
         let mut options = PartOptions::usual(git.clone());
@@ -64,22 +86,29 @@ impl Stage {
             options.controllers.disabled.extend(["clusterlifecycle", "crrapprover"].map(str::to_owned));
         }
         options.scheduler.framework = plan::placement::Framework::with_policy(policy);
-        embedded::start_parts(&parent, options, &tasks);
+        let parent = match given {
+            Some(given) => {
+                embedded::start_inner_parts(&given.admin, options, &tasks);
+                Parent { server: Server::new(given.admin.clone(), None), url: given.url.clone(), ca: given.ca.clone(), token: given.token.clone(), kubeconfig: None, given: Some(given) }
+            }
+            None => Parent::embedded(options, &tasks).await?,
+        };
         let mut stage = Stage {
-            parent: Server::new(parent.admin(), parent.api.store().clone()),
+            parent: parent.server,
             children: BTreeMap::new(),
-            kubeconfigs: parent.kubeconfig("parent").map(|text| ("parent".to_owned(), text)).into_iter().collect(),
+            kubeconfigs: parent.kubeconfig.into_iter().map(|text| ("parent".to_owned(), text)).collect(),
             places: Places { charts: helper.replace("127.0.0.1", "localhost"), predictor: helper, cluster_ids: BTreeMap::new() },
             shutdown,
             tasks: tasks.clone(),
+            given: parent.given,
         };
         if scheduler_only {
             return Ok(stage);
         }
         for (name, mode, labels) in CHILDREN {
             let child = embedded::start(&Keep::Memory, &Role::Child(simulator::Options::with_nodes(0)), listen, &tasks).await?;
-            let endpoint = Endpoint { url: parent.url.clone(), ca_pem: Some(parent.ca().into_bytes()), ..Endpoint::default() };
-            let mut options = agent::Options::usual(agent::Parent::at(endpoint), token.reveal(), git.clone());
+            let endpoint = Endpoint { url: parent.url.clone(), ca_pem: Some(parent.ca.clone().into_bytes()), ..Endpoint::default() };
+            let mut options = agent::Options::usual(agent::Parent::at(endpoint), &parent.token, git.clone());
             options.cluster_name = name.to_owned();
             options.cluster_namespace = format!("clusternet-{name}");
             options.labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -90,7 +119,7 @@ impl Stage {
             options.tunnel = Some(Arc::new(agent::HubTunnel::to_url(&child.url)));
             embedded::start_agent(child.admin(), options, tasks.token(), &tasks);
             stage.kubeconfigs.extend(child.kubeconfig(name).map(|text| (name.to_owned(), text)));
-            stage.children.insert(name.to_owned(), Server::new(child.admin(), child.api.store().clone()));
+            stage.children.insert(name.to_owned(), Server::new(child.admin(), Some(child.api.store().clone())));
         }
         stage.joined().await?;
         Ok(stage)
@@ -138,8 +167,17 @@ impl Stage {
     }
 
     /// How much was written to each server so far: equal answers mean that nothing was.
-    pub(super) fn revisions(&self) -> Vec<u64> {
-        std::iter::once(&self.parent).chain(self.children.values()).map(Server::revision).collect()
+    pub(super) async fn revisions(&self) -> Result<Vec<String>> {
+        let mut all = Vec::with_capacity(1 + self.children.len());
+        for server in std::iter::once(&self.parent).chain(self.children.values()) {
+            all.push(server.revision().await?);
+        }
+        Ok(all)
+    }
+
+    /// Whether the parent is the one that was given.
+    pub(super) fn is_given(&self) -> bool {
+        self.given.is_some()
     }
 
     /// What stands for something of this run.

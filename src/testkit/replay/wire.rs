@@ -1,4 +1,4 @@
-//! Plain requests to an API server in this process: what the recorder did with an HTTP client.
+//! Plain requests to an API server: what the recorder did with an HTTP client.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,19 +12,25 @@ use serde_json::Value;
 /// One server with what discovery said of it.
 pub(super) struct Server {
     client: kube::Client,
-    store: store::Store,
+    /// Of a server in this process.
+    store: Option<store::Store>,
     kinds: Mutex<BTreeMap<(String, String), (String, bool)>>,
 }
 
 impl Server {
-    /// Wraps an administrator's client.
-    pub(super) fn new(client: kube::Client, store: store::Store) -> Server {
+    /// Wraps an administrator's client; a server in this process gives its store too.
+    pub(super) fn new(client: kube::Client, store: Option<store::Store>) -> Server {
         Server { client, store, kinds: Mutex::default() }
     }
 
-    /// Revision of its store.
-    pub(super) fn revision(&self) -> u64 {
-        self.store.revision()
+    /// Revision of its store: another answer means that something was written.
+    pub(super) async fn revision(&self) -> Result<String> {
+        if let Some(store) = &self.store {
+            return Ok(store.revision().to_string());
+        }
+        // A list carries the revision of everything.
+        let (_, list) = self.json("GET", "/api/v1/namespaces?limit=1", None).await?;
+        Ok(list.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned())
     }
 
     /// Sends a request; the answer is its code and its JSON, or `{"message": text}`.
