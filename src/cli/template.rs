@@ -166,12 +166,22 @@ fn chart_of(path: &str, words: &Words) -> Result<chart::Chart, String> {
             let file = file.display();
             return Err(format!("unable to detect chart at {file}: open {file}: no such file or directory"));
         }
+        if words.is_on("verify")? {
+            return Err("unpacked charts cannot be verified".to_owned());
+        }
         let mut files = BTreeMap::new();
         walk(local, local, &mut files)?;
         return load(files).map_err(|e| e.to_string());
     }
     if !remote && local.exists() {
         let data = read_file(path)?;
+        if words.is_on("verify")? {
+            let absolute = std::path::absolute(local).map_err(|e| open_fault(path, &e))?;
+            let beside = format!("{}.prov", absolute.display());
+            let provenance = std::fs::read(&beside).map_err(|e| format!("could not load provenance file {beside}: {}", open_fault(&beside, &e).replacen("open", "stat", 1)))?;
+            let file = local.file_name().unwrap_or_default().to_string_lossy();
+            verify(&data, &file, &provenance, words)?;
+        }
         if !data.starts_with(&[0x1f, 0x8b]) {
             let kind = if data.iter().take(512).any(|b| *b < 9) { "application/octet-stream" } else { "text/plain; charset=utf-8" };
             return Err(format!("file '{path}' does not appear to be a gzipped archive; got '{kind}'"));
@@ -188,6 +198,15 @@ fn chart_of(path: &str, words: &Words) -> Result<chart::Chart, String> {
         });
     }
     fetch(path, words)
+}
+
+/// Checks an archive against its provenance, as `--verify` asks.
+fn verify(archive: &[u8], file: &str, provenance: &[u8], words: &Words) -> Result<(), String> {
+    let usual = || std::env::home_dir().unwrap_or_default().join(".gnupg/pubring.gpg").display().to_string();
+    let keyring = words.last("keyring").map_or_else(usual, str::to_owned);
+    let keyring = read_file(&keyring).map_err(|e| format!("failed to load keyring: {e}"))?;
+    let now = u64::try_from(now() / 1_000_000_000).unwrap_or_default();
+    registry::provenance::verify(archive, file, provenance, &keyring, now).map(|_| ()).map_err(|e| e.to_string())
 }
 
 fn fetch(path: &str, words: &Words) -> Result<chart::Chart, String> {
@@ -218,12 +237,22 @@ fn fetch(path: &str, words: &Words) -> Result<chart::Chart, String> {
     let wanted = registry::Reference { repository: repository.clone(), chart: name.clone(), version: version.to_owned() };
     let client = registry::Client::new(options).map_err(|e| e.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
-    let pulled = runtime.block_on(client.pull(&wanted)).map_err(|error| match error {
+    let is_verified = words.is_on("verify")?;
+    let pulled = async {
+        let found = client.resolve(&wanted).await?;
+        let archive = client.pull_found(&wanted, &found).await?.archive;
+        let provenance = if is_verified { Some(client.provenance(&wanted, &found).await?) } else { None };
+        Ok((archive, provenance))
+    };
+    let (archive, provenance) = runtime.block_on(pulled).map_err(|error| match error {
         registry::Error::NoChart { .. } | registry::Error::NoVersion { .. } if version.is_empty() => format!("chart \"{name}\" not found in {repository} repository"),
         registry::Error::NoChart { .. } | registry::Error::NoVersion { .. } => format!("chart \"{name}\" version \"{version}\" not found in {repository} repository"),
         other => other.to_string(),
     })?;
-    load_archive(&pulled.archive).map_err(|e| e.to_string())
+    if let Some((provenance, file)) = provenance {
+        verify(&archive, &file, &provenance, words)?;
+    }
+    load_archive(&archive).map_err(|e| e.to_string())
 }
 
 /// The name that a `--name-template` gives.
@@ -274,10 +303,8 @@ fn request(words: &Words) -> Result<Request, String> {
         Some("server") => return Err("--dry-run=server needs a cluster, and nothing is asked while rendering".to_owned()),
         Some(other) => return Err(format!("invalid dry-run value (\"{other}\"). Must be \"none\", \"server\", or \"client\"")),
     }
-    for (flag, why) in [("validate", "needs a cluster, and nothing is asked while rendering"), ("verify", "is not supported")] {
-        if words.is_on(flag)? {
-            return Err(format!("--{flag} {why}"));
-        }
+    if words.is_on("validate")? {
+        return Err("--validate needs a cluster, and nothing is asked while rendering".to_owned());
     }
     if words.last("post-renderer").is_some() {
         return Err("--post-renderer is not supported".to_owned());

@@ -6,6 +6,7 @@
 mod http;
 mod oci;
 pub mod pool;
+pub mod provenance;
 mod repository;
 #[cfg(test)]
 mod tests;
@@ -261,6 +262,16 @@ impl Client {
     /// Fetches the archive of a version that was found.
     pub async fn pull_found(&self, r: &Reference, found: &Resolved) -> Result<Pulled, Error> {
         if r.repository.starts_with("oci://") { self.oci_pull(r, found).await } else { self.index_pull(r, found).await }
+    }
+
+    /// Fetches the provenance of a version that was found, and the name of the archive in it.
+    pub async fn provenance(&self, r: &Reference, found: &Resolved) -> Result<(Bytes, String), Error> {
+        if r.repository.starts_with("oci://") {
+            let name = r.chart.rsplit('/').next().unwrap_or_default();
+            return Ok((self.oci_provenance(r, found).await?, format!("{name}-{}.tgz", found.version)));
+        }
+        let file = found.url.split(['?', '#']).next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+        Ok((self.index_provenance(r, found).await?, file.to_owned()))
     }
 
     /// Is the chart there? Faults that say nothing about it are given back.

@@ -11,6 +11,7 @@ use sha2::Digest as _;
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
 const CONTENT: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 const OLD_CONTENT: &str = "application/tar+gzip";
+const SIGNED: &str = "application/vnd.cncf.helm.chart.provenance.v1.prov";
 const SMALL: usize = 8 << 20;
 /// Pages of tags read at most.
 const PAGES: usize = 200;
@@ -126,6 +127,11 @@ impl Client {
 
     /// Digest and size of the chart's layer.
     pub(crate) async fn oci_manifest(&self, r: &Reference, found: &Resolved) -> Result<String, Error> {
+        self.layer(r, found, &[CONTENT, OLD_CONTENT], "it holds no chart").await
+    }
+
+    /// Digest of the first layer of a kind.
+    async fn layer(&self, r: &Reference, found: &Resolved, kinds: &[&str], none: &str) -> Result<String, Error> {
         let uri: Uri = found.url.parse().map_err(|_| Error::Address { url: found.url.clone(), problem: "it is not valid" })?;
         let (at, _, body) = match self.fetch(&uri, MANIFEST, SMALL).await {
             Err(Error::Status { status: 404, url }) => return Err(Error::NoChart { chart: r.chart.clone(), repository: url }),
@@ -133,22 +139,33 @@ impl Client {
         };
         let fault = |problem: String| Error::Format { what: "manifest", url: clean(&at), problem };
         let v: Value = serde_json::from_slice(&body).map_err(|e| fault(e.to_string()))?;
-        let layer = v.get("layers").and_then(Value::as_array).into_iter().flatten().find(|l| matches!(l.get("mediaType").and_then(Value::as_str), Some(CONTENT | OLD_CONTENT)));
-        let digest = layer.and_then(|l| l.get("digest")).and_then(Value::as_str).ok_or_else(|| fault("it holds no chart".into()))?;
+        let layer = v.get("layers").and_then(Value::as_array).into_iter().flatten().find(|l| l.get("mediaType").and_then(Value::as_str).is_some_and(|kind| kinds.contains(&kind)));
+        let digest = layer.and_then(|l| l.get("digest")).and_then(Value::as_str).ok_or_else(|| fault(none.into()))?;
         match digest.strip_prefix("sha256:") {
             Some(h) if h.len() == 64 && h.bytes().all(|c| c.is_ascii_hexdigit()) => Ok(h.to_ascii_lowercase()),
             _ => Err(fault("its digest is not sha256".into())),
         }
     }
 
-    pub(crate) async fn oci_pull(&self, r: &Reference, found: &Resolved) -> Result<Pulled, Error> {
-        let want = self.oci_manifest(r, found).await?;
+    /// A blob, checked against its digest.
+    async fn blob(&self, r: &Reference, want: String, most: usize) -> Result<(String, Bytes), Error> {
         let uri = self.address(r, &format!("blobs/sha256:{want}"))?;
-        let (at, _, archive) = self.fetch(&uri, "*/*", self.options.max_archive).await?;
-        let have = hex::encode(sha2::Sha256::digest(&archive));
+        let (at, _, body) = self.fetch(&uri, "*/*", most).await?;
+        let have = hex::encode(sha2::Sha256::digest(&body));
         if have != want {
             return Err(Error::Digest { url: clean(&at), want, have });
         }
-        Ok(Pulled { version: found.version.clone(), digest: have, archive })
+        Ok((have, body))
+    }
+
+    pub(crate) async fn oci_provenance(&self, r: &Reference, found: &Resolved) -> Result<Bytes, Error> {
+        let want = self.layer(r, found, &[SIGNED], "it holds no provenance").await?;
+        Ok(self.blob(r, want, SMALL).await?.1)
+    }
+
+    pub(crate) async fn oci_pull(&self, r: &Reference, found: &Resolved) -> Result<Pulled, Error> {
+        let want = self.oci_manifest(r, found).await?;
+        let (digest, archive) = self.blob(r, want, self.options.max_archive).await?;
+        Ok(Pulled { version: found.version.clone(), digest, archive })
     }
 }

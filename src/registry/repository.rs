@@ -2,10 +2,14 @@
 
 use crate::http::{Ask, basic, clean, join};
 use crate::{Client, Error, Pulled, Reference, Remembered, Resolved};
+use bytes::Bytes;
 use chart::Val;
 use http::{StatusCode, Uri};
 use sha2::Digest as _;
 use std::sync::Arc;
+
+/// Longest provenance, in bytes.
+const PROVENANCE: usize = 4 << 20;
 
 /// Picks the lines of one chart out of an index as it streams by.
 pub(crate) struct Picker {
@@ -174,14 +178,26 @@ impl Client {
         Ok(versions)
     }
 
-    pub(crate) async fn index_pull(&self, r: &Reference, found: &Resolved) -> Result<Pulled, Error> {
+    /// The body behind a link of the index, with what is added to its path.
+    async fn linked(&self, r: &Reference, found: &Resolved, added: &str, most: usize) -> Result<(Uri, Bytes), Error> {
         let base = self.index_address(r)?;
-        let uri = join(&base, &found.url)?;
+        let (path, query) = found.url.split_once('?').map_or((found.url.as_str(), None), |(path, query)| (path, Some(query)));
+        let link = query.map_or_else(|| format!("{path}{added}"), |query| format!("{path}{added}?{query}"));
+        let uri = join(&base, &link)?;
         // Archives on another host get no credentials.
         let same = uri.host() == base.host() && uri.port_u16() == base.port_u16() || uri.authority().is_some_and(|a| base.host() == Some(a.host()) && join(&base, "x").is_ok_and(|b| b.port_u16() == uri.port_u16()));
         let ask = Ask { authorization: self.options.credentials.as_ref().filter(|_| same).map(basic), ..Ask::default() };
         let (at, resp) = self.http.get(&uri, &ask).await?;
-        let (_, archive) = self.http.body(&at, resp, self.options.max_archive).await?;
+        let (_, body) = self.http.body(&at, resp, most).await?;
+        Ok((at, body))
+    }
+
+    pub(crate) async fn index_provenance(&self, r: &Reference, found: &Resolved) -> Result<Bytes, Error> {
+        Ok(self.linked(r, found, ".prov", PROVENANCE).await?.1)
+    }
+
+    pub(crate) async fn index_pull(&self, r: &Reference, found: &Resolved) -> Result<Pulled, Error> {
+        let (at, archive) = self.linked(r, found, "", self.options.max_archive).await?;
         let have = hex::encode(sha2::Sha256::digest(&archive));
         match &found.digest {
             Some(want) if !want.eq_ignore_ascii_case(&have) => Err(Error::Digest { url: clean(&at), want: want.clone(), have }),
