@@ -40,6 +40,13 @@ pub(crate) enum JoinError {
     Interrupted,
 }
 
+/// Whether nobody we trust signed the server's certificate: of another name, or of the same name with another key. The error itself
+/// is lost on the way, its words in rustls are not.
+pub(crate) fn is_other_authority(error: &kube::Error) -> bool {
+    let words = cluster::error::chain(error);
+    ["UnknownIssuer", "BadSignature"].iter().any(|word| words.contains(word))
+}
+
 fn request(what: &'static str) -> impl Fn(kube::Error) -> JoinError {
     move |source| JoinError::Request { what, source: Box::new(source) }
 }
@@ -144,7 +151,7 @@ async fn ask(shared: &Shared, parent: &Client, cluster_id: &str, fingerprint: &s
         Ok(_) => Ok(()),
         Err(error) if trouble(&error) == Trouble::AlreadyExists => Ok(()),
         Err(error) if trouble(&error) == Trouble::Unauthorized => Err(JoinError::Token(Box::new(error))),
-        Err(error) if cluster::error::chain(&error).contains("UnknownIssuer") => Err(JoinError::Authority(Box::new(error))),
+        Err(error) if is_other_authority(&error) => Err(JoinError::Authority(Box::new(error))),
         Err(error) => Err(request("ask to join")(error)),
     }
 }

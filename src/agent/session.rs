@@ -50,9 +50,10 @@ impl Session {
         }
     }
 
-    /// Looks at an error of the parent: a refused credential ends the session, so that the agent joins again.
+    /// Looks at an error of the parent: a refused credential ends the session, so that the agent joins again. So does an authority
+    /// that is not the one it was introduced with: a parent that was made anew proves itself with the token, others do not.
     pub(crate) fn note(&self, error: &kube::Error) {
-        if trouble(error) == Trouble::Unauthorized {
+        if trouble(error) == Trouble::Unauthorized || self.shared.options.parent.introduces && join::is_other_authority(error) {
             self.refused.cancel();
         }
     }
@@ -109,7 +110,7 @@ pub(crate) async fn lead(shared: Shared, leadership: Leadership, term: Cancellat
                 match Box::pin(serve(&shared, &leadership, &id, credential, &term)).await {
                     Ended::Term => return,
                     Ended::Refused(credential) => {
-                        tracing::warn!(cluster = credential.cluster_name, "the parent no longer accepts the credential, joining again");
+                        tracing::warn!(cluster = credential.cluster_name, "the parent no longer accepts the credential, or shows another authority: joining again");
                         // The key stays: it is what the parent knows the cluster by.
                         kept = Some(Credential { url: credential.url, key_pem: credential.key_pem, ..Credential::default() });
                     }

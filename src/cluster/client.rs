@@ -147,12 +147,40 @@ impl Endpoint {
 pub async fn from_kubeconfig(text: &str, context: Option<&str>) -> Result<Client, ClientError> {
     install_tls_provider();
     let kubeconfig = Kubeconfig::from_yaml(text).map_err(|e| ClientError::Kubeconfig(Box::new(e)))?;
+    of_kubeconfig(kubeconfig, context).await
+}
+
+/// Builds a client from a kubeconfig that was read.
+pub async fn of_kubeconfig(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Client, ClientError> {
+    install_tls_provider();
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
         .map_err(|e| ClientError::Kubeconfig(Box::new(e)))?;
     let url = config.cluster_url.to_string();
     Client::try_from(config).map_err(|e| ClientError::Build { url, source: Box::new(e) })
+}
+
+/// Reads the kubeconfig at a path, or those of a list of paths as KUBECONFIG has it; without one that of the home folder. Of a list,
+/// those that are not there are passed over, and files named in one are relative to it. `None`: there is none at all.
+pub fn read_kubeconfig(path: Option<&std::path::Path>) -> Result<Option<Kubeconfig>, ClientError> {
+    let fault = |e| ClientError::Kubeconfig(Box::new(e));
+    let usual = || std::env::home_dir().map(|home| home.join(".kube/config")).filter(|file| file.is_file());
+    let paths: Vec<std::path::PathBuf> = match path {
+        Some(path) if path.is_file() => vec![path.to_owned()],
+        Some(list) => std::env::split_paths(list).filter(|one| !one.as_os_str().is_empty()).collect(),
+        None => usual().into_iter().collect(),
+    };
+    let is_list = paths.len() > 1;
+    let mut whole = None::<Kubeconfig>;
+    for path in paths.into_iter().filter(|path| !is_list || path.is_file()) {
+        let next = Kubeconfig::read_from(path).map_err(fault)?;
+        whole = Some(match whole {
+            Some(first) => first.merge(next).map_err(fault)?,
+            None => next,
+        });
+    }
+    Ok(whole)
 }
 
 /// Builds a client over a service in this process: no socket, no TLS. The service decides who the caller is.

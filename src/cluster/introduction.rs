@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Why a parent could not be believed. Never holds a credential.
 #[derive(Debug, thiserror::Error)]
 pub enum IntroductionError {
+    /// The token is neither a bootstrap token nor one that a server signed.
+    #[error("the bootstrap token is malformed: one is six and sixteen small letters and digits with a dot between them")]
+    Malformed,
     /// The request could not be made, or got no answer.
     #[error("read the cluster-info of {url}")]
     Reach {
@@ -66,9 +69,15 @@ fn halves(token: &str) -> Option<(&str, &str)> {
 
 /// The CA of the parent at a URL, PEM.
 ///
-/// None where there is nothing to go by: the token is no bootstrap token, the parent publishes no `cluster-info`, or it names no CA.
+/// None where there is nothing to go by: the token is a signed one, the parent publishes no `cluster-info`, or it names no CA.
 pub async fn ca_of(url: &str, token: &str) -> Result<Option<Vec<u8>>, IntroductionError> {
-    let Some((id, secret)) = halves(token).filter(|_| url.starts_with("https://")) else { return Ok(None) };
+    let Some((id, secret)) = halves(token) else {
+        // A signed token (of a ServiceAccount, say) has three parts, and proves nothing about the parent.
+        return if token.split('.').count() == 3 { Ok(None) } else { Err(IntroductionError::Malformed) };
+    };
+    if !url.starts_with("https://") {
+        return Ok(None);
+    }
     let info = match tokio::time::timeout(PATIENCE, read(url)).await {
         Ok(info) => info?,
         Err(late) => return Err(IntroductionError::Reach { url: url.to_owned(), source: Box::new(late) }),

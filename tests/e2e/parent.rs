@@ -34,9 +34,14 @@ pub(crate) struct Real {
 impl Parent {
     /// All in this process.
     pub(crate) async fn embedded(folder: &Path) -> Parent {
+        Self::embedded_at(folder, 0).await
+    }
+
+    /// The same on a port.
+    pub(crate) async fn embedded_at(folder: &Path, port: u16) -> Parent {
         let tasks = Tasks::new(&CancellationToken::new());
         let keep = Keep::Folder(folder.join("parent"));
-        let server = embedded::start(&keep, &Role::Parent, Some(([127, 0, 0, 1], 0).into()), &tasks).await.unwrap();
+        let server = embedded::start(&keep, &Role::Parent, Some(([127, 0, 0, 1], port).into()), &tasks).await.unwrap();
         embedded::prepare_parent(&server.admin()).await.unwrap();
         let token = embedded::bootstrap_token(&server.admin()).await.unwrap().reveal().to_owned();
         let git = git::Git::new(git::Options { directory: folder.join("git"), local_threads: 2, network_threads: 2 });

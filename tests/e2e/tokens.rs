@@ -1,12 +1,31 @@
-//! Agents with a wrong or an expired bootstrap token: they say so, wait, and nothing of them is in the parent.
+//! Agents and bootstrap tokens: wrong and expired ones are said, waited for, and leave nothing in the parent; a parent that was made
+//! anew at the old place, with other keys, gets its agents back.
 
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Child, ONE, Parent};
-use crate::bench::{Process, free_port, until_so};
+use crate::bench::{Process, apply_all, free_port, until, until_so};
+
+fn secret(token: &str, expiration: &str) -> Value {
+    let (id, secret) = token.split_once('.').unwrap();
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+        "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"},
+        "stringData": {
+            "token-id": id, "token-secret": secret, "expiration": expiration,
+            "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
+            "auth-extra-groups": "system:bootstrappers:clusternet:register-cluster-token",
+        },
+    })
+}
+
+async fn clusters(parent: &Parent) -> Vec<Value> {
+    let list = cluster::Dynamic::new(parent.admin()).call("GET", "/apis/clusters.clusternet.io/v1beta1/managedclusters", None, None).await.unwrap();
+    list["items"].as_array().cloned().unwrap_or_default()
+}
 
 const EXPIRED: &str = "0exp1r.0123456789abcdef";
 
@@ -28,16 +47,7 @@ async fn a_wrong_or_expired_token_is_said() {
     let _one = ONE.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let parent = Parent::embedded(folder.path()).await;
-    let (id, secret) = EXPIRED.split_once('.').unwrap();
-    let token = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
-        "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"},
-        "stringData": {
-            "token-id": id, "token-secret": secret, "expiration": "2020-01-01T00:00:00Z",
-            "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
-        },
-    });
-    crate::bench::apply_all(&parent.admin(), &[token]).await;
+    apply_all(&parent.admin(), &[secret(EXPIRED, "2020-01-01T00:00:00Z")]).await;
     let ca = folder.path().join("parent-ca.crt");
     std::fs::write(&ca, parent.ca()).unwrap();
     let ca = [format!("--parent-ca={}", ca.display())];
@@ -46,7 +56,7 @@ async fn a_wrong_or_expired_token_is_said() {
         ("wrong", &wrong, &[], "its secret half is wrong"),
         ("unknown", "abcdef.0123456789abcdef", &[], "does not know the bootstrap token abcdef"),
         ("expired", EXPIRED, &[], "does not know the bootstrap token 0exp1r"),
-        ("no-token", "something", &[], "--parent-ca"),
+        ("no-token", "something", &[], "the bootstrap token is malformed"),
         ("wrong-with-ca", &wrong, &ca, "does not accept the bootstrap token"),
         ("expired-with-ca", EXPIRED, &ca, "does not accept the bootstrap token"),
     ];
@@ -71,4 +81,32 @@ async fn a_wrong_or_expired_token_is_said() {
     let requests = cluster::Dynamic::new(parent.admin()).call("GET", "/apis/clusters.clusternet.io/v1beta1/clusterregistrationrequests", None, None).await.unwrap();
     assert_eq!(requests["items"].as_array().map(Vec::len), Some(0), "{requests}");
     parent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parent_made_anew_gets_its_agents_back() {
+    const TOKEN: &str = "again0.0123456789abcdef";
+    let _one = ONE.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let child = Child::embedded(folder.path()).await;
+    let port = free_port();
+    let mut joined = None;
+    for generation in ["first", "second"] {
+        let own = folder.path().join(generation);
+        std::fs::create_dir(&own).unwrap();
+        let parent = Parent::embedded_at(&own, port).await;
+        apply_all(&parent.admin(), &[secret(TOKEN, "2099-01-01T00:00:00Z")]).await;
+        let agent = joined.get_or_insert_with(|| agent("agent", &parent, &child, folder.path(), TOKEN, &["--name=back".to_owned()]));
+        until(&format!("the agent has joined the {generation} parent"), || async {
+            let ready = clusters(&parent).await.iter().any(|one| one["metadata"]["name"] == "back" && one["status"]["readyz"] == true);
+            ready.then_some(())
+        })
+        .await;
+        assert!(agent.runs());
+        parent.stop().await;
+    }
+    drop(joined);
+    if let Child::Embedded(_, _, tasks) = &child {
+        tasks.stop(Duration::from_secs(5)).await;
+    }
 }
