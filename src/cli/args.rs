@@ -98,7 +98,7 @@ pub(crate) struct UpArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AgentArgs {
     /// URL of the parent's API server
-    #[arg(long, env = "ANABRANCH_PARENT", value_name = "URL")]
+    #[arg(long, env = "ANABRANCH_PARENT", value_name = "URL", value_parser = server_url)]
     pub(crate) parent: String,
     /// Bootstrap token, `id.secret`
     #[arg(long, env = "ANABRANCH_TOKEN", value_name = "TOKEN", hide_env_values = true)]
@@ -109,7 +109,7 @@ pub(crate) struct AgentArgs {
     /// Kubeconfig of the child; the Pod's ServiceAccount when left out
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Name of the cluster
+    /// Name of the cluster; counts at the first join, as namespace, labels and mode do
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Wanted dedicated namespace in the parent
@@ -311,5 +311,14 @@ fn duration(text: &str) -> Result<Duration, String> {
         "m" => Ok(Duration::from_secs(count * 60)),
         "h" => Ok(Duration::from_secs(count * 3600)),
         _ => Err(format!("`{text}` is no duration; write for example 30s, 5m or 500ms")),
+    }
+}
+
+/// Takes the URL of an API server, or says what it lacks.
+fn server_url(text: &str) -> Result<String, String> {
+    match text.parse::<http::Uri>() {
+        Ok(url) if matches!(url.scheme_str(), Some("https" | "http")) && url.host().is_some() => Ok(text.to_owned()),
+        Ok(_) => Err(format!("it is no URL: write https://{}", text.trim_start_matches('/'))),
+        Err(error) => Err(error.to_string()),
     }
 }

@@ -23,15 +23,15 @@ pub(crate) struct Reached {
 /// The server of a kubeconfig, or the one the Pod runs in.
 pub(crate) async fn child_of(kubeconfig: Option<&Path>) -> Result<Reached> {
     cluster::client::install_tls_provider();
-    let config = match kubeconfig {
-        Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| format!("read the kubeconfig {}", path.display()))?;
-            let parsed = kube::config::Kubeconfig::from_yaml(&text).with_context(|| format!("read the kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(parsed, &kube::config::KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("use the kubeconfig {}", path.display()))?
+    // In a Pod its own account comes first, elsewhere what kubectl would use.
+    let in_pod = kube::Config::incluster();
+    let config = match (kubeconfig, in_pod) {
+        (None, Ok(config)) => config,
+        _ => {
+            let read = cluster::client::read_kubeconfig(kubeconfig).with_context(|| format!("read the kubeconfig {}", kubeconfig.map_or_else(|| "of the home folder".to_owned(), |path| path.display().to_string())))?;
+            let read = read.context("find an API server: no --kubeconfig, no ~/.kube/config, and this is no Pod")?;
+            kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default()).await.context("use the kubeconfig")?
         }
-        None => kube::Config::incluster().context("find an API server: no --kubeconfig, and this is no Pod")?,
     };
     let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let client = Client::try_from(config).with_context(|| format!("make a client for {url}"))?;

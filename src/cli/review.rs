@@ -79,7 +79,13 @@ pub(crate) async fn run(args: PlanArgs) -> Result<ExitCode> {
         Output::Markdown => markdown(&report),
         Output::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
     });
-    Ok(if report.is_empty() { ExitCode::SUCCESS } else { CHANGES.into() })
+    // What was broken before may be merged on top of; what this change breaks may not.
+    let breaks = head.faults.iter().any(|fault| !base.faults.contains(fault));
+    Ok(match report.is_empty() {
+        _ if breaks => ExitCode::FAILURE,
+        true => ExitCode::SUCCESS,
+        false => CHANGES.into(),
+    })
 }
 
 async fn preview(args: &PlanArgs, git: &git::Git) -> Result<(State, State)> {
@@ -233,6 +239,9 @@ async fn fleet(args: &PlanArgs) -> Result<(Fleet, String, Vec<u8>)> {
             "" => {}
             _ => out.others.push(value),
         }
+    }
+    if let Some(path) = args.fleet.as_ref().filter(|_| out.clusters.is_empty()) {
+        bail!("read the fleet {}: there is no ManagedCluster in it", path.display());
     }
     let source = sources.into_iter().max_by_key(|(_, n)| *n).map_or_else(|| "preview".to_owned(), |(source, _)| source);
     Ok((out, source, salt))

@@ -77,9 +77,9 @@ fn told(error: &anyhow::Error) -> ExitCode {
 }
 
 async fn run(args: Args) -> Result<String> {
-    let path = args.kubeconfig.context("find the parent: set KUBECONFIG or give --kubeconfig")?;
-    let text = std::fs::read_to_string(&path).with_context(|| format!("read the kubeconfig {}", path.display()))?;
-    let client = cluster::client::from_kubeconfig(&text, None).await?;
+    let kubeconfig = cluster::client::read_kubeconfig(args.kubeconfig.as_deref())?;
+    let kubeconfig = kubeconfig.context("find the parent: there is no ~/.kube/config; set KUBECONFIG or give --kubeconfig")?;
+    let client = cluster::client::of_kubeconfig(kubeconfig, None).await?;
     match args.command {
         Command::Status => status::text(&client).await,
         Command::Explain { name, namespace } => explain::text(&client, &namespace, explain::name(&name)?).await,

@@ -2,7 +2,7 @@
 //! render, and reading it as YAML is most of the work of a render whose templates are compiled.
 
 use super::manifests::{Head, head};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Mutex, PoisonError};
 
@@ -21,7 +21,7 @@ pub struct Heads {
 
 #[derive(Default)]
 struct Kept {
-    by_digest: HashMap<u64, (Box<[u8]>, Head)>,
+    by_digest: BTreeMap<u64, (Box<[u8]>, Head)>,
     bytes: usize,
 }
 

@@ -84,7 +84,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<ExitCode> {
     }
     print(&watching.table());
     if !args.once && !shutdown.is_cancelled() {
-        say(&invitation(&args.dir));
+        say(&invitation(&dir));
         tokio::signal::ctrl_c().await.context("wait for Ctrl-C")?;
         say("stopping");
     }

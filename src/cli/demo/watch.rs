@@ -124,8 +124,15 @@ impl Watching {
         if clusters.len() < wanted {
             faults.push(format!("{} of {wanted} clusters have joined", clusters.len()));
         }
-        if self.sources.list().iter().all(|s| s.status.as_ref().is_none_or(|s| s.last_applied_revision.is_empty())) {
+        let sources = self.sources.list();
+        if sources.iter().all(|s| s.status.as_ref().is_none_or(|s| s.last_applied_revision.is_empty())) {
             faults.push("no source has been applied".to_owned());
+        }
+        for source in &sources {
+            let ready = source.status.iter().flat_map(|status| &status.conditions).find(|one| one.type_ == api::known::condition::READY);
+            if let Some(not) = ready.filter(|one| one.status == "False") {
+                faults.push(format!("the source is not applied whole: {}", not.message));
+            }
         }
         let subscriptions = self.subscriptions.list();
         if subscriptions.is_empty() {
