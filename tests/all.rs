@@ -8,6 +8,7 @@ mod e2e;
 mod exposition;
 mod kills;
 mod kube;
+mod plan;
 mod replay;
 mod suites;
 mod tidy;

@@ -236,12 +236,52 @@ impl Releases {
         let found = match self.in_branch(&release, rendered.as_deref()).await {
             Ok(Branch::Has(found)) => Some(found),
             Ok(Branch::None) => None,
-            Ok(Branch::NotYet) => return Next::Done,
-            Err(error) => return self.fail(&release, &error).await,
+            Ok(Branch::NotYet) => {
+                self.keep(&release).await;
+                return Next::Done;
+            }
+            Err(error) => return self.stay(&release, &error).await,
         };
         match self.deploy(&release, found).await {
             Ok(next) => next,
-            Err(error) => self.fail(&release, &error).await,
+            Err(error) => self.stay(&release, &error).await,
+        }
+    }
+
+    /// Tells that the wish cannot be had; what is deployed stays as it is, and is put back where somebody changes it.
+    async fn stay(&self, release: &HelmRelease, error: &DeployError) -> Next {
+        let next = self.fail(release, error).await;
+        if !matches!(error, DeployError::Deposed) {
+            self.keep(release).await;
+        }
+        next
+    }
+
+    /// Puts back what was changed of the revision that we have deployed, whatever is wished for by now.
+    async fn keep(&self, release: &HelmRelease) {
+        let owner = Owner::of(release);
+        let history = Storage { child: &self.child, owner: &owner, clock: &*self.session.shared.clock }.history().await;
+        let Ok(history) = history else { return };
+        // A release that somebody else has installed is not ours before we have upgraded it.
+        let is_ours = |last: &&Record| release.status.as_ref().is_some_and(|told| i64::from(told.version) == i64::from(last.version));
+        if let Some(last) = history.last().filter(|last| last.info.status == word::DEPLOYED).filter(is_ours) {
+            self.mend(release, &owner, last).await;
+        }
+    }
+
+    async fn mend(&self, release: &HelmRelease, owner: &Owner, last: &Record) -> Next {
+        let key = Key::of(release);
+        let job = Job { child: &self.child, clock: &*self.session.shared.clock, owner, options: &release.spec.options, rules: Self::rules(release) };
+        match self.drift.mend(&key, &job, last).await {
+            Ok(0) => Next::Done,
+            Ok(count) => {
+                self.session.shared.metrics.count("release_objects_mended_total", &[], u64::try_from(count).unwrap_or_default());
+                Next::Done
+            }
+            Err(error) => {
+                tracing::warn!(release = %key, error = cluster::error::chain(&error), "cannot put the objects of a release back");
+                Next::After(RETRY.0)
+            }
         }
     }
 
@@ -309,18 +349,7 @@ impl Releases {
                 self.failed.lock().remove(&key);
                 let Some(last) = history.last().filter(|last| last.info.status == word::DEPLOYED) else { return Ok(Next::Done) };
                 self.deployed_as(release, &owner).await?;
-                let job = Job { child: &self.child, clock, owner: &owner, options: &spec.options, rules: Self::rules(release) };
-                return Ok(match self.drift.mend(&key, &job, last).await {
-                    Ok(0) => Next::Done,
-                    Ok(count) => {
-                        self.session.shared.metrics.count("release_objects_mended_total", &[], u64::try_from(count).unwrap_or_default());
-                        Next::Done
-                    }
-                    Err(error) => {
-                        tracing::warn!(release = %key, error = cluster::error::chain(&error), "cannot put the objects of a release back");
-                        Next::After(RETRY.0)
-                    }
-                });
+                return Ok(self.mend(release, &owner, last).await);
             }
             Action::Wait(left) => {
                 if let Some(last) = history.last() {

@@ -107,6 +107,9 @@ async fn the_bytes_of_the_branch_are_deployed_and_put_back() {
     let told = world.phase("failed", 1).await;
     assert!(told.description.contains("web/templates/a.yaml:4:2"), "{}", told.description);
     assert_eq!(world.in_child(&maps, "yard", "lamp-settings").await.unwrap()["data"], live["data"]);
+    // Meanwhile what is deployed is put back as before.
+    dynamic.delete(&maps, "yard", "lamp-settings", &Default::default(), cluster::dynamic::Propagation::Background).await.unwrap();
+    world.is_in_child(&maps, "yard", "lamp-settings", |o| o.is_some_and(|o| o["data"] == live["data"])).await;
     let rendered = files(&release, &pin("two"), &[("templates/a.yaml", NEXT)]);
     let list: Vec<(&str, &str)> = rendered.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
     world.wish(&pin("two"), json!({"wait": true})).await;
