@@ -39,12 +39,12 @@ pub(crate) fn conclude(result: anyhow::Result<ExitCode>) -> ExitCode {
         Ok(code) => return code,
         Err(error) => error,
     };
-    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
     if error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)) {
         return ExitCode::SUCCESS;
     }
-    say(&format!("error: {}", causes.join(": ")));
-    if let Some(hinted) = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>()) {
+    say(&format!("error: {}", cluster::error::chain(error.as_ref())));
+    // As a context it is found at the top only, as a cause only below.
+    if let Some(hinted) = error.downcast_ref::<Hinted>().or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<Hinted>())) {
         say(&format!("\nhint: {}", hinted.hint));
     }
     let unreachable = error.chain().any(|cause| {

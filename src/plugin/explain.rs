@@ -31,7 +31,7 @@ pub(crate) fn name(text: &str) -> Result<&str> {
     match text.split_once('/') {
         None => Ok(text),
         Some(("sub" | "subs" | "subscription" | "subscriptions", name)) => Ok(name),
-        Some((kind, _)) => bail!("only Subscriptions can be explained, not {kind:?}: give sub/NAME"),
+        Some((kind, _)) => bail!("this is about Subscriptions, not {kind:?}: give sub/NAME"),
     }
 }
 

@@ -71,8 +71,7 @@ pub fn main() -> ExitCode {
 }
 
 fn told(error: &anyhow::Error) -> ExitCode {
-    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
-    let _ = writeln!(std::io::stderr().lock(), "error: {}", causes.join(": "));
+    let _ = writeln!(std::io::stderr().lock(), "error: {}", cluster::error::chain(error.as_ref()));
     ExitCode::FAILURE
 }
 
@@ -83,7 +82,7 @@ async fn run(args: Args) -> Result<String> {
     match args.command {
         Command::Status => status::text(&client).await,
         Command::Explain { name, namespace } => explain::text(&client, &namespace, explain::name(&name)?).await,
-        Command::Tree { name, namespace } => tree::text(&client, &namespace, &name).await,
+        Command::Tree { name, namespace } => tree::text(&client, &namespace, explain::name(&name)?).await,
     }
 }
 

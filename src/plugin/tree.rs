@@ -1,7 +1,7 @@
 //! `tree`: a Subscription, its clusters, their Descriptions, the objects and how they are.
 
 use anyhow::{Context as _, Result};
-use api::apps::{Description, Subscription};
+use api::apps::{Description, HelmRelease, Subscription};
 use api::known::label;
 use api::object::ObjectRef;
 use kube::api::ListParams;
@@ -30,12 +30,34 @@ pub(crate) async fn text(client: &Client, namespace: &str, name: &str) -> Result
             let phase = status.and_then(|s| s.phase).map_or("not deployed yet".to_owned(), |phase| format!("{phase:?}"));
             let reason = status.map(|s| s.reason.as_str()).filter(|reason| !reason.is_empty()).map(|reason| format!(": {reason}")).unwrap_or_default();
             out.push_str(&format!("    Description {} {phase}{reason}\n", description.metadata.name.as_deref().unwrap_or_default()));
+            if !description.spec.charts.is_empty() {
+                let releases: Api<HelmRelease> = Api::namespaced(client.clone(), dedicated);
+                for release in releases.list(&ListParams::default()).await.context("list the HelmReleases")?.items {
+                    let owners = release.metadata.owner_references.iter().flatten();
+                    if owners.into_iter().any(|owner| owner.kind == "Description" && Some(&owner.name) == description.metadata.name.as_ref()) {
+                        out.push_str(&format!("      {}\n", released(&release)));
+                    }
+                }
+                continue;
+            }
             for raw in &description.spec.raw {
                 out.push_str(&format!("      {}\n", line(description, raw.as_slice())));
             }
         }
     }
     Ok(out)
+}
+
+/// A release with its state; what it deploys is in its record in the child.
+fn released(release: &HelmRelease) -> String {
+    let status = release.status.clone().unwrap_or_default();
+    let name = release.metadata.name.as_deref().unwrap_or_default();
+    let chart = &release.spec.options.chart;
+    match status.phase.as_str() {
+        "" => format!("HelmRelease {name} ({chart}) not reported yet"),
+        "deployed" => format!("HelmRelease {name} ({chart}) deployed, revision {}", status.version),
+        phase => format!("HelmRelease {name} ({chart}) {phase}, revision {}: {}", status.version, status.description),
+    }
 }
 
 /// One object with its health.
