@@ -1,4 +1,4 @@
-//! Charts that lie in the repository of their manifests: read from the revision that the GitSource has applied.
+//! Charts that lie in the repository of their manifests: read from the revision that the GitSource is through with.
 
 use std::collections::BTreeMap;
 use std::str::FromStr as _;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::apps::HelmChart;
 use api::gitops::GitSource;
-use api::known::{annotation, label};
+use api::known::{annotation, condition, label};
 use chart::Chart;
 use cluster::error::chain;
 use engine::Key;
@@ -87,6 +87,13 @@ impl ChartDirectory {
     }
 }
 
+/// The revision that a source is through with. Faults in some of its files do not keep charts in others from being read.
+pub(crate) fn settled_revision(source: &GitSource) -> Option<String> {
+    let status = source.status.as_ref()?;
+    let is_through = status.conditions.iter().any(|one| one.type_ == condition::READY && one.status != "Unknown");
+    Some(status.last_attempted_revision.clone()).filter(|revision| is_through && !revision.is_empty())
+}
+
 impl World {
     /// Looks for a chart in the repository that its HelmChart came from.
     pub(crate) async fn look_in_git(&self, key: &Key, chart: &HelmChart, path: &str) -> ChartAnswer {
@@ -106,8 +113,15 @@ impl World {
         let git = self.git.as_ref().ok_or("this process reads no repositories")?;
         let mark = chart.metadata.labels.as_ref().and_then(|l| l.get(label::SOURCE)).ok_or("it did not come from a GitSource, so there is no repository to look in")?;
         let source = self.sources.list().into_iter().find(|s| mark_of(s) == *mark).ok_or_else(|| format!("its GitSource {mark} is not there"))?;
-        let revision = source.status.as_ref().map(|s| s.last_applied_revision.clone()).unwrap_or_default();
-        let commit = revision.rsplit(':').next().and_then(|id| ObjectId::from_str(id).ok()).ok_or("its GitSource has not applied a revision yet")?;
+        let revision = match settled_revision(&source) {
+            Some(revision) => {
+                self.git_revisions.lock().insert(mark.clone(), revision.clone());
+                revision
+            }
+            // While a revision is being applied the one before counts.
+            None => self.git_revisions.lock().get(mark).cloned().unwrap_or_default(),
+        };
+        let commit = revision.rsplit(':').next().and_then(|id| ObjectId::from_str(id).ok()).ok_or("its GitSource has not settled a revision yet")?;
         let spec = &source.spec;
         let place = Place {
             namespace: source.metadata.namespace.as_deref().unwrap_or_default(),

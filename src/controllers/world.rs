@@ -122,6 +122,8 @@ pub(crate) struct World {
     pub(crate) sources: Cache<GitSource>,
     /// Charts that lie in repositories beside their manifests, by HelmChart.
     pub(crate) git_charts: Mutex<BTreeMap<Key, Arc<registry::pool::Loaded>>>,
+    /// The revision that each GitSource was through with last, by its mark.
+    pub(crate) git_revisions: Mutex<BTreeMap<String, String>>,
     pub(crate) renders: Arc<Renders>,
     /// Charts whose spec changed and that were not looked for since: their phase is that of the old spec.
     unverified: Mutex<BTreeSet<Key>>,
@@ -222,6 +224,7 @@ impl World {
             targets: Cache::new(),
             sources: Cache::new(),
             git_charts: Mutex::default(),
+            git_revisions: Mutex::default(),
             renders: Arc::default(),
             unverified: Mutex::default(),
         });
@@ -659,8 +662,7 @@ impl World {
 
     /// A new revision: charts that lie in the repository may have changed.
     fn on_source(&self, change: &Change<'_, GitSource>) {
-        let revision = |s: &GitSource| s.status.as_ref().map(|status| status.last_applied_revision.clone()).unwrap_or_default();
-        let Some(source) = change.new.filter(|_| change.old.is_none() || change.touches(revision)) else { return };
+        let Some(source) = change.new.filter(|_| change.old.is_none() || change.touches(crate::gitcharts::settled_revision)) else { return };
         let mark = crate::gitcharts::mark_of(source);
         let of = |c: &HelmChart| crate::gitcharts::path_of(c).is_some() && label_of(&c.metadata, label::SOURCE) == mark;
         self.queues.charts.add_all(self.charts.list().iter().filter(|c| of(c)).map(|c| Key::of(&**c)));

@@ -26,7 +26,9 @@ impl Stage {
         let commit = self.git(&work, &["rev-parse", "HEAD"]);
         let like = json!({"apiVersion": "gitops.anabranch.io/v1alpha1", "kind": "GitSource", "metadata": {"name": "charts", "namespace": "fleet"}, "spec": {"url": work.display().to_string()}});
         self.apply(&like).await;
-        let patch = json!({"status": {"lastAppliedRevision": format!("main@sha1:{commit}")}});
+        // As a source says it that is through with a revision of which another file is broken.
+        let ready = json!({"type": "Ready", "status": "False", "reason": "InvalidObjects", "message": "x.yaml:1:1: no", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let patch = json!({"status": {"lastAttemptedRevision": format!("main@sha1:{commit}"), "conditions": [ready]}});
         self.dynamic.merge_patch(&resource(&like), "fleet", "charts", "status", &patch, "test").await.expect("patched");
     }
 
