@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Longest wait for anything: machines under load are slow, and a fault is told at once by whoever waits.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -127,6 +127,23 @@ pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
         .unwrap();
     assert!(run.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&run.stderr));
     String::from_utf8_lossy(&run.stdout).trim().to_owned()
+}
+
+/// The Secret of a bootstrap token, `id.secret`, with which clusters may ask to join; for ever, or until a time.
+pub(crate) fn bootstrap_token(token: &str, expiration: Option<&str>) -> Value {
+    let (id, secret) = token.split_once('.').unwrap();
+    let mut object = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+        "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"},
+        "stringData": {
+            "token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
+            "auth-extra-groups": "system:bootstrappers:clusternet:register-cluster-token",
+        },
+    });
+    if let Some(end) = expiration {
+        object["stringData"]["expiration"] = json!(end);
+    }
+    object
 }
 
 /// Every document of a YAML file.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Pattern of the field schemas.
-pub(crate) const PATTERN: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$";
+pub const PATTERN: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$";
 
 /// Parses Go's duration text with the units ns, us, ms, s, m, h; negative ones are refused.
 pub fn parse(text: &str) -> Option<Duration> {

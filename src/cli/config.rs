@@ -87,17 +87,6 @@ fn locate(url: &mut String, base: &Path) -> Result<(), String> {
     url.parse::<git::Url>().map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// One or more numbers with units, as Go writes durations: `90s`, `1h30m`.
-fn is_duration(text: &str) -> bool {
-    let mut rest = text;
-    while !rest.is_empty() {
-        let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-        let Some(after) = ["ms", "s", "m", "h"].iter().find_map(|name| unit.strip_prefix(name)).filter(|_| unit.len() < rest.len()) else { return false };
-        rest = after;
-    }
-    !text.is_empty()
-}
-
 /// Reads a configuration file.
 pub(crate) fn read(path: &Path) -> Result<Config> {
     let text = std::fs::read_to_string(path).map_err(|error| {
@@ -114,7 +103,7 @@ pub(crate) fn read(path: &Path) -> Result<Config> {
             faults.push(format!("{field}: {why}"));
         }
     }
-    if let Some(interval) = config.source.interval.as_deref().filter(|interval| !is_duration(interval)) {
+    if let Some(interval) = config.source.interval.as_deref().filter(|interval| !regex::Regex::new(api::duration::PATTERN).is_ok_and(|pattern| pattern.is_match(interval))) {
         faults.push(format!("source.interval: {interval:?} is no duration; write for example 30s, 5m or 1h"));
     }
     let of_cluster = config.delivery.branch.as_deref().unwrap_or_default().replace("{cluster}", "x");
@@ -124,7 +113,7 @@ pub(crate) fn read(path: &Path) -> Result<Config> {
         }
     }
     let same = |url: &str| url.trim_end_matches('/').trim_end_matches(".git").to_owned();
-    if same(&config.source.url) == same(&config.delivery.url) && faults.is_empty() {
+    if same(&config.source.url) == same(&config.delivery.url) {
         faults.push("source.url and delivery.url are the same: branches of clusters must not go where people push".to_owned());
     }
     if config.delivery.branch.as_deref().is_some_and(|branch| !branch.contains("{cluster}")) {

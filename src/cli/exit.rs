@@ -43,8 +43,8 @@ pub(crate) fn conclude(result: anyhow::Result<ExitCode>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     say(&format!("error: {}", cluster::error::chain(error.as_ref())));
-    // As a context it is found at the top only, as a cause only below.
-    if let Some(hinted) = error.downcast_ref::<Hinted>().or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<Hinted>())) {
+    // As a context it is no link of the chain, but found among the contexts.
+    if let Some(hinted) = error.downcast_ref::<Hinted>() {
         say(&format!("\nhint: {}", hinted.hint));
     }
     let unreachable = error.chain().any(|cause| {

@@ -81,11 +81,10 @@ pub(crate) async fn run(args: PlanArgs) -> Result<ExitCode> {
     });
     // What was broken before may be merged on top of; what this change breaks may not.
     let breaks = head.faults.iter().any(|fault| !base.faults.contains(fault));
-    Ok(match report.is_empty() {
-        _ if breaks => ExitCode::FAILURE,
-        true => ExitCode::SUCCESS,
-        false => CHANGES.into(),
-    })
+    if breaks {
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(if report.is_empty() { ExitCode::SUCCESS } else { CHANGES.into() })
 }
 
 async fn preview(args: &PlanArgs, git: &git::Git) -> Result<(State, State)> {

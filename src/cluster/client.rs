@@ -145,7 +145,6 @@ impl Endpoint {
 
 /// Builds a client from the text of a kubeconfig; `context` names one of its contexts, none means the current one.
 pub async fn from_kubeconfig(text: &str, context: Option<&str>) -> Result<Client, ClientError> {
-    install_tls_provider();
     let kubeconfig = Kubeconfig::from_yaml(text).map_err(|e| ClientError::Kubeconfig(Box::new(e)))?;
     of_kubeconfig(kubeconfig, context).await
 }

@@ -168,7 +168,7 @@ impl Server {
         let entry = &decided.entry;
         let after = conditions_after(&entry.conditions, &decided.decision, entry.subject.generation, None, &Time(now()));
         let placement = changed(&decided.decision, &entry.previous);
-        let body = patch(placement, entry, &entry.resource_version, &entry.previous, &entry.conditions, &after);
+        let body = patch(placement, entry, entry.is_fresh, &entry.resource_version, &entry.previous, &entry.conditions, &after);
         let written = body.ok().flatten().map(|body| {
             self.bytes += body.body.len();
             self.version += 1;

@@ -143,6 +143,7 @@ pub struct Patched {
 pub fn patch(
     placement: Option<&Placement>,
     entry: &Entry,
+    is_fresh: bool,
     version: &str,
     previous: &Previous,
     before: &[Condition],
@@ -164,7 +165,7 @@ pub fn patch(
     if placement.is_none() && status.conditions.is_none() {
         return Ok(None);
     }
-    if entry.is_fresh && previous.replicas.is_empty() && placement.is_some_and(|placement| !placement.bindings.is_empty()) {
+    if is_fresh && previous.replicas.is_empty() && placement.is_some_and(|placement| !placement.bindings.is_empty()) {
         status.replicas = status.replicas.filter(Option::is_some);
         let operations = (
             Operation { op: "test", path: "/metadata/resourceVersion", value: version },
@@ -194,12 +195,12 @@ pub async fn bind(client: &Client, decided: &Decided, now: &Time) -> Result<Opti
     let failed = |source: kube::Error| BindError::Write { key: decided.key.to_string(), source };
     let mut previous = decided.entry.previous.as_ref().clone();
     let mut before = decided.entry.conditions.clone();
-    let mut entry = decided.entry.clone();
-    let mut version = entry.resource_version.clone();
+    let mut is_fresh = decided.entry.is_fresh;
+    let mut version = decided.entry.resource_version.clone();
     for _ in 0..TRIES {
         let after = conditions_after(&before, &decided.decision, subject.generation, mark, now);
         let placement = changed(&decided.decision, &previous);
-        let body = patch(placement, &entry, &version, &previous, &before, &after);
+        let body = patch(placement, &decided.entry, is_fresh, &version, &previous, &before, &after);
         let Some(patched) = body.map_err(|error| failed(kube::Error::SerdeError(error)))? else { return Ok(None) };
         let path = format!(
             "{}/{name}/status?fieldManager={}",
@@ -216,7 +217,7 @@ pub async fn bind(client: &Client, decided: &Decided, now: &Time) -> Result<Opti
             Err(kube::Error::Api(status)) if status.code == 404 => return Err(BindError::Gone(decided.key.to_string())),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             // A test that did not hold. Should the status itself be refused, the merge is too, and says so.
-            Err(kube::Error::Api(status)) if status.code == 422 && entry.is_fresh => entry.is_fresh = false,
+            Err(kube::Error::Api(status)) if status.code == 422 && is_fresh => is_fresh = false,
             Err(error) => return Err(failed(error)),
         }
         let newest = match Api::<Subscription>::namespaced(client.clone(), namespace).get_opt(name).await {

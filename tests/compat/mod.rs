@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::bench::{Process, apply_all, documents, free_port, until};
+use crate::bench::{Process, apply_all, bootstrap_token, documents, free_port, until};
 use crate::kube::{self, ControlPlane};
 
 /// Their bootstrap token here; any would do.
@@ -50,15 +50,10 @@ async fn get(client: &::kube::Client, path: &str) -> Option<Value> {
 /// What every parent has, whoever works on it: definitions, namespaces, the bootstrap token and its rights.
 pub(crate) async fn prepare_parent(plane: &ControlPlane) {
     cli::embedded::prepare_parent(&plane.admin).await.unwrap();
-    let (id, secret) = TOKEN.split_once('.').unwrap();
     let objects = [
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "clusternet-mcs"}}),
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
-        json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token", "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"},
-            "stringData": {"token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
-                "auth-extra-groups": "system:bootstrappers:clusternet:register-cluster-token"},
-        }),
+        bootstrap_token(TOKEN, None),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "clusternet-hub-proxy", "namespace": "clusternet-system"}}),
         json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",

@@ -4,23 +4,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Child, ONE, Parent};
-use crate::bench::{Process, apply_all, free_port, until, until_so};
-
-fn secret(token: &str, expiration: &str) -> Value {
-    let (id, secret) = token.split_once('.').unwrap();
-    json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
-        "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"},
-        "stringData": {
-            "token-id": id, "token-secret": secret, "expiration": expiration,
-            "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
-            "auth-extra-groups": "system:bootstrappers:clusternet:register-cluster-token",
-        },
-    })
-}
+use crate::bench::{Process, apply_all, bootstrap_token, free_port, until, until_so};
 
 async fn clusters(parent: &Parent) -> Vec<Value> {
     let list = cluster::Dynamic::new(parent.admin()).call("GET", "/apis/clusters.clusternet.io/v1beta1/managedclusters", None, None).await.unwrap();
@@ -47,7 +34,7 @@ async fn a_wrong_or_expired_token_is_said() {
     let _one = ONE.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let parent = Parent::embedded(folder.path()).await;
-    apply_all(&parent.admin(), &[secret(EXPIRED, "2020-01-01T00:00:00Z")]).await;
+    apply_all(&parent.admin(), &[bootstrap_token(EXPIRED, Some("2020-01-01T00:00:00Z"))]).await;
     let ca = folder.path().join("parent-ca.crt");
     std::fs::write(&ca, parent.ca()).unwrap();
     let ca = [format!("--parent-ca={}", ca.display())];
@@ -95,7 +82,7 @@ async fn a_parent_made_anew_gets_its_agents_back() {
         let own = folder.path().join(generation);
         std::fs::create_dir(&own).unwrap();
         let parent = Parent::embedded_at(&own, port).await;
-        apply_all(&parent.admin(), &[secret(TOKEN, "2099-01-01T00:00:00Z")]).await;
+        apply_all(&parent.admin(), &[bootstrap_token(TOKEN, Some("2099-01-01T00:00:00Z"))]).await;
         let agent = joined.get_or_insert_with(|| agent("agent", &parent, &child, folder.path(), TOKEN, &["--name=back".to_owned()]));
         until(&format!("the agent has joined the {generation} parent"), || async {
             let ready = clusters(&parent).await.iter().any(|one| one["metadata"]["name"] == "back" && one["status"]["readyz"] == true);

@@ -263,7 +263,7 @@ impl Releases {
         let history = Storage { child: &self.child, owner: &owner, clock: &*self.session.shared.clock }.history().await;
         let Ok(history) = history else { return };
         // A release that somebody else has installed is not ours before we have upgraded it.
-        let is_ours = |last: &&Record| release.status.as_ref().is_some_and(|told| i64::from(told.version) == i64::from(last.version));
+        let is_ours = |last: &&Record| release.status.as_ref().is_some_and(|told| i64::from(told.version) == last.version);
         if let Some(last) = history.last().filter(|last| last.info.status == word::DEPLOYED).filter(is_ours) {
             self.mend(release, &owner, last).await;
         }
