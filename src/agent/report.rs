@@ -28,9 +28,13 @@ pub(crate) fn start(session: &Arc<Session>, tasks: &Tasks) {
     tasks.spawn_until_stopped("report", async move {
         let mut wait = Duration::from_millis(200);
         let discovery = cluster::Discovery::new(session.shared.child.clone());
+        let mut compared = false;
         loop {
             let pause = match report(&session, &discovery).await {
-                Ok(()) => {
+                Ok(cluster) => {
+                    if !std::mem::replace(&mut compared, true) {
+                        say_what_has_no_effect(&session, &cluster);
+                    }
                     wait = Duration::from_millis(200);
                     // Spread a little, so that a fleet that began together does not report together.
                     session.shared.options.report_every.mul_f64(rand::random_range(0.95..1.0))
@@ -56,7 +60,28 @@ struct Collected {
     labels: BTreeMap<String, String>,
 }
 
-async fn report(session: &Session, discovery: &cluster::Discovery) -> Result<(), kube::Error> {
+/// The parent is asked for name, mode and labels when a cluster joins for the first time; from then on what it has counts, since people
+/// change it there. An option that says something else is told, or whoever set it waits for ever.
+fn say_what_has_no_effect(session: &Session, cluster: &ManagedCluster) {
+    let options = &session.shared.options;
+    if !matches!(options.join, crate::Join::Register { .. }) {
+        return;
+    }
+    let mut without = Vec::new();
+    if !options.cluster_name.is_empty() && options.cluster_name != session.cluster_name {
+        without.push(format!("name {} (it is {})", options.cluster_name, session.cluster_name));
+    }
+    if options.sync_mode != cluster.spec.sync_mode {
+        without.push(format!("sync mode {:?} (it is {:?})", options.sync_mode, cluster.spec.sync_mode));
+    }
+    let has = cluster.metadata.labels.clone().unwrap_or_default();
+    without.extend(options.labels.iter().filter(|(key, value)| has.get(*key) != Some(value)).map(|(key, value)| format!("label {key}={value}")));
+    if !without.is_empty() {
+        tracing::warn!(cluster = session.cluster_name, without_effect = without.join(", "), "the cluster had joined before: its ManagedCluster in the parent counts, change it there");
+    }
+}
+
+async fn report(session: &Session, discovery: &cluster::Discovery) -> Result<ManagedCluster, kube::Error> {
     let collected = collect(session).await;
     let api: Api<ManagedCluster> = Api::namespaced(session.parent.clone(), &session.namespace);
     let cluster = api.get(&session.cluster_name).await?;
@@ -72,7 +97,8 @@ async fn report(session: &Session, discovery: &cluster::Discovery) -> Result<(),
     status.conditions = list;
     write(session, &api, &cluster, status).await?;
     kinds(session, &api, &cluster, discovery).await?;
-    labels(session, &api, &cluster, &collected.labels).await
+    labels(session, &api, &cluster, &collected.labels).await?;
+    Ok(cluster)
 }
 
 /// Tells which kinds the child serves, when that changed: charts are rendered for it in the parent.

@@ -19,9 +19,9 @@ pub(crate) struct Args {
 /// How to log.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LogArgs {
-    /// Log filter, such as `info` or `warn,source=debug`
-    #[arg(long, global = true, env = "ANABRANCH_LOG", default_value = "warn", value_name = "FILTER", value_parser = crate::log::filter)]
-    pub(crate) log_filter: String,
+    /// Log filter, such as `info` or `warn,source=debug`; `info` when left out for what runs on, else `warn`
+    #[arg(long, global = true, env = "ANABRANCH_LOG", value_name = "FILTER", value_parser = crate::log::filter)]
+    pub(crate) log_filter: Option<String>,
     /// Log format
     #[arg(long, global = true, env = "ANABRANCH_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
@@ -69,7 +69,7 @@ pub(crate) struct DemoArgs {
     #[arg(long)]
     pub(crate) once: bool,
     /// With --once: give up after this time
-    #[arg(long, default_value = "60s", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, requires = "once", default_value = "60s", value_parser = duration, value_name = "DURATION")]
     pub(crate) timeout: Duration,
     /// Where all state lives
     #[arg(long, default_value = "anabranch-demo", value_name = "DIR")]

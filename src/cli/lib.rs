@@ -36,7 +36,8 @@ pub fn main() -> ExitCode {
             return if usage { exit::USAGE.into() } else { ExitCode::SUCCESS };
         }
     };
-    let filter = log::start(&args.log);
+    let runs_on = matches!(args.command, Command::Up(_) | Command::Agent(_) | Command::Hub(_) | Command::Scheduler(_) | Command::Controllers(_) | Command::Source(_));
+    let filter = log::start(&args.log, if runs_on { "info" } else { "warn" });
     let result = match args.command {
         Command::Demo(args) => run(args.threads, demo::run(args)),
         Command::Up(args) => run(None, up::run(args, filter)),

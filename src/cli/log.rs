@@ -6,9 +6,9 @@ use tracing_subscriber::{EnvFilter, fmt, reload};
 
 use crate::args::{LogArgs, LogFormat};
 
-/// Starts logging. The handle changes the filter at run time.
-pub(crate) fn start(args: &LogArgs) -> Option<admin::LogFilter> {
-    let filter = EnvFilter::new(quiet(&args.log_filter));
+/// Starts logging; `usual` is the filter where none is named. The handle changes the filter at run time.
+pub(crate) fn start(args: &LogArgs, usual: &str) -> Option<admin::LogFilter> {
+    let filter = EnvFilter::new(quiet(args.log_filter.as_deref().unwrap_or(usual)));
     let (filter, handle) = reload::Layer::new(filter);
     let registry = tracing_subscriber::registry().with(filter);
     let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));

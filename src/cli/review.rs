@@ -93,6 +93,12 @@ async fn preview(args: &PlanArgs, git: &git::Git) -> Result<(State, State)> {
     let base = resolve(&remote, &args.base).await.with_context(|| format!("resolve --base {}", args.base))?;
     let head = resolve(&remote, &args.head).await.with_context(|| format!("resolve --head {}", args.head))?;
     remote.fetch(&[base, head], &[]).await?;
+    for path in &args.paths {
+        let filter = Filter::under([path.as_str()]);
+        if remote.list(base, &filter).await?.files.is_empty() && remote.list(head, &filter).await?.files.is_empty() {
+            bail!("read --path {path}: neither {} nor {} has a file under it", args.base, args.head);
+        }
+    }
     let (fleet, source, salt) = fleet(args).await?;
     let mut charts = Store::new(remote.clone(), salt);
     let settings = Settings { source, target_namespaces: Default::default() };
@@ -111,10 +117,10 @@ async fn preview(args: &PlanArgs, git: &git::Git) -> Result<(State, State)> {
     let bindings = next.bindings.clone();
     loop {
         let views = [charts.at(base), charts.at(head)];
-        let first = compute(&before, &begin, &target, &created, now, &views[0]);
+        let first = compute(&before, None, &begin, &target, &created, now, &views[0]);
         next.bindings.clone_from(&bindings);
         next.bindings.extend(first.bindings());
-        let second = compute(&after, &next, &target, &younger, now, &views[1]);
+        let second = compute(&after, Some(&first), &next, &target, &younger, now, &views[1]);
         match Missing::of(views) {
             Some(missing) => charts.fetch(missing).await,
             None => return Ok((first, second)),

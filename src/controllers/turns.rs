@@ -350,6 +350,7 @@ impl World {
                             .collect(),
                         failed: why.map(|s| s.reason.as_str()),
                         report: base.and_then(|base| told.get(&Key::of(&**base))).map(|told| &told.report),
+                        unrendered: releases.iter().find_map(|release| plan::rendered::fault(release).map(|why| (release.spec.options.chart.clone(), why))),
                     }
                 })
                 .collect();

@@ -102,6 +102,15 @@ enum Tried {
     Theirs,
 }
 
+/// Why a candidate does not lead.
+#[derive(PartialEq, Eq)]
+enum Waits {
+    /// Another one holds the lease.
+    For(String),
+    /// The lease cannot be read or written.
+    Because(String),
+}
+
 impl Elector {
     /// A candidate that does nothing until [`Elector::run`].
     pub fn new(client: Client, options: LeaseOptions, clock: Arc<dyn Clock>) -> Self {
@@ -122,14 +131,20 @@ impl Elector {
         Fut: Future<Output = ()>,
     {
         while !shutdown.is_cancelled() {
-            // Acquire.
+            // Acquire. Why it does not lead is said once, and again when the reason changes.
+            let mut said = None;
             loop {
-                match self.try_once().await {
+                let why = match self.try_once().await {
                     Ok(Tried::Ours) => break,
-                    Ok(Tried::Theirs) => {}
-                    Err(error) => {
-                        tracing::debug!(lease = self.options.name, error = cluster::error::message(&error), "cannot read or write the lease");
+                    Ok(Tried::Theirs) => Waits::For(self.holder()),
+                    Err(error) => Waits::Because(cluster::error::message(&error)),
+                };
+                if said.as_ref() != Some(&why) {
+                    match &why {
+                        Waits::For(holder) => tracing::info!(lease = self.options.name, identity = self.options.identity, holder, "waiting: another one leads"),
+                        Waits::Because(error) => tracing::warn!(lease = self.options.name, error, "cannot read or write the lease; trying on"),
                     }
+                    said = Some(why);
                 }
                 let wait = self.options.retry_period.mul_f64(rand::random_range(1.0..1.2));
                 tokio::select! {
@@ -228,6 +243,10 @@ impl Elector {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn holder(&self) -> String {
+        self.observed.as_ref().and_then(|seen| seen.lease.spec.as_ref()?.holder_identity.clone()).unwrap_or_default()
     }
 
     fn is_ours(&self, lease: &Lease) -> bool {

@@ -161,7 +161,7 @@ pub fn conclude(controller: &'static str, key: &dyn Display, ended: Result<Settl
         Ok(settled) => {
             metrics.count("turns_total", &[("controller", controller), ("result", "ok")], 1);
             if settled.changed {
-                tracing::info!(controller, object = %key, "turn changed something");
+                tracing::debug!(controller, object = %key, "turn changed something");
             } else {
                 tracing::debug!(controller, object = %key, "turn changed nothing");
             }

@@ -35,6 +35,8 @@ pub struct ClusterSeen<'a> {
     pub failed: Option<&'a str>,
     /// What the turn over its Base found.
     pub report: Option<&'a Report>,
+    /// Why a chart is not rendered for its branch, with the chart's name.
+    pub unrendered: Option<(String, String)>,
 }
 
 /// The status of all feeds, in the order of the Subscription, and how many clusters have every feed.
@@ -170,6 +172,10 @@ fn rendered(clusters: &[ClusterSeen<'_>], absent: &[String]) -> (Verdict, Reason
     if let Some(fault) = clusters.iter().find_map(|c| c.report.and_then(|r| r.fault.as_ref())) {
         let where_ = names(&|report| report.fault.is_some());
         return (Verdict::False, Reason::FailedApplyingOverrides, format!("{fault}; in {}", some_of(&where_)));
+    }
+    if let Some((chart, why)) = clusters.iter().find_map(|c| c.unrendered.as_ref()) {
+        let where_: Vec<&str> = clusters.iter().filter(|c| c.unrendered.is_some()).map(|c| c.name).collect();
+        return (Verdict::False, Reason::HelmReleaseFailure, format!("chart {chart}: {why}; in {}, whose branches stay as they are", some_of(&where_)));
     }
     let mut waiting: BTreeMap<(Reason, &str), usize> = BTreeMap::new();
     for cluster in clusters {

@@ -78,6 +78,8 @@ pub struct State {
     pub subscriptions: BTreeMap<String, Bound>,
     /// Trees of clusters by `namespace/name`.
     pub trees: BTreeMap<String, Tree>,
+    /// What is deployed, by `namespace/name`.
+    descriptions: BTreeMap<String, Arc<Description>>,
 }
 
 impl State {
@@ -185,10 +187,18 @@ fn index_of(feed: &Feed) -> String {
     feed_index(&feed.api_version, &feed.kind, &feed.name)
 }
 
-/// Computes the fleet for a revision. `created` says since when an object exists, for overrides of equal priority; `now` is the
-/// instant at which tolerations are judged.
+/// Computes the fleet for a revision. `before` is what a former one made: what cannot be rendered now stays as it was there. `created`
+/// says since when an object exists, for overrides of equal priority; `now` is the instant at which tolerations are judged.
 #[must_use]
-pub fn compute(desired: &Desired, fleet: &Fleet, target: &Target, created: &dyn Fn(&crate::source::Place) -> Option<Timestamp>, now: Timestamp, charts: &dyn Charts) -> State {
+pub fn compute(
+    desired: &Desired,
+    before: Option<&State>,
+    fleet: &Fleet,
+    target: &Target,
+    created: &dyn Fn(&crate::source::Place) -> Option<Timestamp>,
+    now: Timestamp,
+    charts: &dyn Charts,
+) -> State {
     let mut out = State { faults: desired.faults.clone(), ..State::default() };
     let mut objects = Objects::default();
     let mut unread = Vec::new();
@@ -221,7 +231,8 @@ pub fn compute(desired: &Desired, fleet: &Fleet, target: &Target, created: &dyn 
         let inventory = inventory_of(&one, &objects);
         let mut bound = schedule(&one, inventory.as_ref(), fleet.bindings.get(&key), &framework, &mut snapshot, now);
         one.status = Some(bound.status.clone());
-        for description in describe(&one, inventory.as_ref(), &facts, &objects, &mut memo, &mut bound) {
+        for description in describe(&one, inventory.as_ref(), &facts, &objects, before, &mut memo, &mut bound) {
+            out.descriptions.insert(key_of(&description.metadata), description.clone());
             let namespace = description.metadata.namespace.clone().unwrap_or_default();
             let mut made = part(&description, object_file);
             if description.spec.deployer == DeployerType::Helm
@@ -237,7 +248,10 @@ pub fn compute(desired: &Desired, fleet: &Fleet, target: &Target, created: &dyn 
     }
     for (key, cluster) in &facts {
         let mine = parts.get(&cluster.namespace).map(Vec::as_slice).unwrap_or_default();
-        let tree = crate::tree::assemble(&target.owner, &target.prefix, mine);
+        let mut tree = crate::tree::assemble(&target.owner, &target.prefix, mine);
+        if let Some(before) = before.and_then(|state| state.trees.get(key)) {
+            tree.stay(before);
+        }
         out.trees.insert(key.clone(), tree);
     }
     out
@@ -313,7 +327,15 @@ fn schedule(one: &Subscription, inventory: Option<&FeedInventory>, before: Optio
 }
 
 /// The Descriptions of a bound Subscription, made by the steps of the deploy pipeline.
-fn describe(one: &Subscription, inventory: Option<&FeedInventory>, facts: &BTreeMap<String, ClusterFacts>, objects: &Objects, memo: &mut Memo, bound: &mut Bound) -> Vec<Description> {
+fn describe(
+    one: &Subscription,
+    inventory: Option<&FeedInventory>,
+    facts: &BTreeMap<String, ClusterFacts>,
+    objects: &Objects,
+    before: Option<&State>,
+    memo: &mut Memo,
+    bound: &mut Bound,
+) -> Vec<Arc<Description>> {
     let clusters = bound.status.binding_clusters.iter().filter_map(|key| facts.get(key).map(|f| (key.clone(), f.clone()))).collect();
     let seen = subscription::Seen { subscription: Arc::new(one.clone()), bases: Vec::new(), shares: Vec::new(), inventory: inventory.cloned().map(Arc::new), scalers: objects.scalers(&one.spec.feeds), clusters };
     let mut out = Vec::new();
@@ -327,13 +349,16 @@ fn describe(one: &Subscription, inventory: Option<&FeedInventory>, facts: &BTree
         let namespace = base.metadata.namespace.clone().unwrap_or_default();
         let Some(cluster) = seen.clusters.values().find(|f| f.namespace == namespace) else { continue };
         let key = object::key(&cluster.namespace, &cluster.name);
+        let deployed = |name: String| before.and_then(|state| state.descriptions.get(&object::key(&namespace, &name))).cloned();
+        let base_name = base.metadata.name.clone().unwrap_or_default();
+        let (generic, helm) = (deployed(descriptions::generic_name(&base_name)), deployed(descriptions::helm_name(&base_name)));
         let feeds = base.spec.feeds.iter().map(|feed| feed_seen(feed, one, inventory, cluster, &key, objects)).collect();
         let seen = descriptions::Seen {
             base: Arc::new(base),
             cluster: cluster.clone(),
             feeds,
-            generic: None,
-            helm: None,
+            generic: generic.clone(),
+            helm: helm.clone(),
             missing: MissingFeeds::of(&one.metadata),
             orphan: false,
             unbound: false,
@@ -353,18 +378,35 @@ fn describe(one: &Subscription, inventory: Option<&FeedInventory>, facts: &BTree
         }
         bound.findings.extend(plan.report.findings.iter().map(|f| format!("{key}: {}, {}: {} not found in {}", f.by, f.step, f.missing, f.target)));
         bound.findings.extend(plan.report.fault.iter().map(|f| format!("{key}: {f}")));
-        for step in plan.steps {
-            if let Step::Create { object } = step
-                && object::text(&object, "kind") == "Description"
-                && let Ok(description) = Description::from_object(&object)
-            {
-                out.push(description);
-            }
-        }
+        out.extend(after(generic.into_iter().chain(helm), plan.steps));
     }
     bound.findings.sort();
     bound.findings.dedup();
     out
+}
+
+/// The Descriptions of a Base once its steps are done.
+fn after(now: impl Iterator<Item = Arc<Description>>, steps: Vec<Step>) -> Vec<Arc<Description>> {
+    let mut all: BTreeMap<String, Arc<Description>> = now.map(|one| (one.metadata.name.clone().unwrap_or_default(), one)).collect();
+    for step in steps {
+        match step {
+            Step::Create { object } if object::text(&object, "kind") == "Description" => {
+                all.extend(Description::from_object(&object).ok().map(|made| (object::name(&object).to_owned(), Arc::new(made))));
+            }
+            Step::Patch { at, patch, .. } if at.kind == "Description" => {
+                if let Some(one) = all.get_mut(&at.name) {
+                    let mut object = one.to_object();
+                    manifest::patch::merge(&mut object, &patch);
+                    if let Ok(made) = Description::from_object(&object) {
+                        *one = Arc::new(made);
+                    }
+                }
+            }
+            Step::Delete { at, .. } if at.kind == "Description" => drop(all.remove(&at.name)),
+            _ => {}
+        }
+    }
+    all.into_values().collect()
 }
 
 fn feed_seen(feed: &Feed, one: &Subscription, inventory: Option<&FeedInventory>, cluster: &ClusterFacts, bound: &str, objects: &Objects) -> FeedSeen {

@@ -82,6 +82,14 @@ pub struct Pin {
     pub fault: String,
 }
 
+/// Why the files of a HelmRelease are not rendered for a branch. Few pins have a fault, and only those are read whole.
+#[must_use]
+pub fn fault(release: &HelmRelease) -> Option<String> {
+    let text = release.metadata.annotations.as_ref()?.get(annotation::RENDER)?;
+    let fault = text.contains("\"fault\":").then(|| Pin::read(release))??.fault;
+    (!fault.is_empty()).then_some(fault)
+}
+
 impl Pin {
     /// The pin of a HelmRelease; none when its files are not rendered for a branch.
     #[must_use]

@@ -74,6 +74,37 @@ pub struct Tree {
     pub faults: Vec<TreeFault>,
 }
 
+impl Tree {
+    /// The marker among its files.
+    #[must_use]
+    pub fn marker(&self) -> Option<Marker> {
+        Marker::read(self.files.get(LAYOUT_FILE)?.as_bytes())
+    }
+
+    /// Lets directories of the branch stay that nothing fills now; the new marker, when there are such.
+    pub fn hold(&mut self, directories: &BTreeSet<String>, releases: &BTreeSet<String>) -> Option<Arc<str>> {
+        if directories.is_empty() && releases.is_empty() {
+            return None;
+        }
+        let mut marker = self.marker()?;
+        marker.directories.extend(directories.iter().cloned());
+        marker.releases.extend(releases.iter().cloned());
+        let text: Arc<str> = marker.text().into();
+        self.files.insert(LAYOUT_FILE.to_owned(), text.clone());
+        Some(text)
+    }
+
+    /// Takes over the releases of a former tree that could not be rendered for this one.
+    pub fn stay(&mut self, before: &Self) {
+        let Some(marker) = before.marker() else { return };
+        let held = crate::delivery::held_releases(&marker.releases, &BTreeSet::new(), self);
+        if self.hold(&BTreeSet::new(), &held).is_some() {
+            let stays = |path: &str| marker.release_of(path).is_some_and(|(directory, _)| held.contains(directory));
+            self.files.extend(before.files.iter().filter(|(path, _)| stays(path)).map(|(path, text)| (path.clone(), text.clone())));
+        }
+    }
+}
+
 /// The file that says what is ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
@@ -321,7 +352,7 @@ pub fn assemble<'a>(owner: &str, prefix: &str, parts: impl IntoIterator<Item = &
 /// What is ours in a branch: by the marker that it has, and by the tree that it shall have.
 #[must_use]
 pub fn ours(before: Option<&Marker>, wanted: &Tree) -> Marker {
-    let mut out = wanted.files.get(LAYOUT_FILE).and_then(|text| Marker::read(text.as_bytes())).unwrap_or(Marker {
+    let mut out = wanted.marker().unwrap_or(Marker {
         layout: LAYOUT,
         owner: String::new(),
         directories: BTreeSet::new(),

@@ -95,6 +95,11 @@ impl Worker {
         let Some((verdict, reason, message)) = ready(after).filter(|now| Some(now) != ready(before).as_ref()) else { return };
         let Some(reason) = Reason::ALL.iter().copied().find(|r| r.as_str() == reason) else { return };
         let kind = if verdict == "False" { EventKind::Warning } else { EventKind::Normal };
+        match (verdict.as_str(), ready(before).is_some_and(|(verdict, ..)| verdict == "False")) {
+            ("False", _) => tracing::warn!(source = %Key::of(source), reason = reason.as_str(), message, "a source is not ready"),
+            ("True", true) => tracing::info!(source = %Key::of(source), "a source is ready again"),
+            _ => {}
+        }
         if verdict != "Unknown" {
             self.recorder.record(Regarding::of(source), kind, reason.as_str(), message);
         }

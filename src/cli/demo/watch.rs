@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::apps::{Description, DescriptionPhase, Subscription};
 use api::clusters::ManagedCluster;
 use api::gitops::GitSource;
-use api::known::annotation;
+use api::known::{annotation, condition};
 use cluster::Target;
 use engine::{Cache, Tasks};
 use kube::Client;
@@ -55,6 +55,11 @@ pub(super) fn start(client: &Client, tasks: &Tasks) -> Watching {
         {
             let names: Vec<String> = bound(subscription).iter().map(|name| name.rsplit('/').next().unwrap_or(name).to_owned()).collect();
             say(&format!("scheduler   {} goes to {}", change.key, names.join(", ")));
+        }
+        if change.touches(unrendered)
+            && let Some(message) = change.new.and_then(|subscription| unrendered(subscription))
+        {
+            say(&format!("render      {} {message}", change.key));
         }
         ring.send_modify(|count| *count += 1);
     });
@@ -129,10 +134,7 @@ impl Watching {
             faults.push("no source has been applied".to_owned());
         }
         for source in &sources {
-            let ready = source.status.iter().flat_map(|status| &status.conditions).find(|one| one.type_ == api::known::condition::READY);
-            if let Some(not) = ready.filter(|one| one.status == "False") {
-                faults.push(format!("the source is not applied whole: {}", not.message));
-            }
+            faults.extend(not_ready(source).map(|message| format!("the source is not applied whole: {message}")));
         }
         let subscriptions = self.subscriptions.list();
         if subscriptions.is_empty() {
@@ -189,6 +191,21 @@ impl Watching {
         }
         table(&rows)
     }
+}
+
+/// Why a source is not ready.
+fn not_ready(source: &GitSource) -> Option<String> {
+    refused(&source.status.as_ref()?.conditions, condition::READY)
+}
+
+/// Why a Subscription that has clusters is not rendered.
+fn unrendered(subscription: &Subscription) -> Option<String> {
+    let status = subscription.status.as_ref().filter(|status| !status.binding_clusters.is_empty())?;
+    refused(&status.conditions, condition::RENDERED)
+}
+
+fn refused(conditions: &[api::Condition], name: &str) -> Option<String> {
+    conditions.iter().find(|one| one.type_ == name && one.status == "False").map(|one| one.message.clone())
 }
 
 /// Columns two blanks apart, as kubectl prints them.

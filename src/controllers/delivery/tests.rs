@@ -278,7 +278,7 @@ async fn the_preview_is_the_branch() {
         fleet.clusters.push(ManagedCluster::from_object(&object).expect("typed"));
     }
     let owner = plan::preview::Target { owner: "fleet/delivery".to_owned(), prefix: String::new() };
-    let preview = plan::preview::compute(&desired, &fleet, &owner, &|_| None, jiff::Timestamp::UNIX_EPOCH, &plan::preview::NoCharts);
+    let preview = plan::preview::compute(&desired, None, &fleet, &owner, &|_| None, jiff::Timestamp::UNIX_EPOCH, &plan::preview::NoCharts);
     let mut places: Vec<_> = desired.objects.keys().collect();
     places.sort_by_key(|p| p.wave());
     for place in places {

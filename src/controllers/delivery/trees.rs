@@ -120,16 +120,10 @@ impl Trees {
 impl ClusterTree {
     /// Lets directories of the branch stay that nothing fills now.
     pub(crate) fn keep(&mut self, directories: &BTreeSet<String>, releases: &BTreeSet<String>) {
-        if directories.is_empty() && releases.is_empty() {
-            return;
+        if let Some(text) = self.tree.hold(directories, releases) {
+            self.files.insert(api::known::LAYOUT_FILE.to_owned(), Content::new(text.as_bytes()));
+            self.digest();
         }
-        let Some(mut marker) = self.tree.files.get(api::known::LAYOUT_FILE).and_then(|text| plan::tree::Marker::read(text.as_bytes())) else { return };
-        marker.directories.extend(directories.iter().cloned());
-        marker.releases.extend(releases.iter().cloned());
-        let text: Arc<str> = marker.text().into();
-        self.files.insert(api::known::LAYOUT_FILE.to_owned(), Content::new(text.as_bytes()));
-        self.tree.files.insert(api::known::LAYOUT_FILE.to_owned(), text);
-        self.digest();
     }
 
     fn digest(&mut self) {

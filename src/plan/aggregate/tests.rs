@@ -75,6 +75,11 @@ fn conditions_say_what_is_waited_for_and_what_matched_nothing() {
     let text = |kind: &str| conditions::find(&have, kind).map(|c| (c.status.clone(), c.reason.clone(), c.message.clone())).expect("set");
     assert_eq!(text(condition::RENDERED), ("False".into(), "FeedNotFound".into(), "waits for Secret yard/s, which does not exist".into()));
     assert_eq!(text(condition::OVERRIDES_APPLIED).2, "override \"m\" of Globalization g matched nothing in ConfigMap yard/a (nothing at /data/x) for b, c");
+    let unrendered = [ClusterSeen { name: "a", unrendered: Some(("lamp".into(), "no value for .Values.colour".into())), ..ClusterSeen::default() }];
+    let mut other = Vec::new();
+    set_conditions(&mut other, &subscription, &[], &unrendered, &[], &now);
+    let rendered = conditions::find(&other, condition::RENDERED).map(|c| (c.status.as_str(), c.message.as_str()));
+    assert_eq!(rendered, Some(("False", "chart lamp: no value for .Values.colour; in a, whose branches stay as they are")));
     let again = have.clone();
     set_conditions(&mut have, &subscription, &[], &clusters, &[], &Time(jiff::Timestamp::MAX));
     assert_eq!(have, again, "time alone changes nothing");

@@ -47,7 +47,7 @@ fn state(files: &BTreeMap<String, String>, fleet: &Fleet) -> State {
     let parsed = files.iter().filter(|(p, _)| is_wanted(p)).map(|(p, t)| (p.clone(), Arc::new(read(p, Body::Bytes(t.as_bytes()))))).collect();
     let settings = Settings { source: "fleet.demo".to_owned(), target_namespaces: Default::default() };
     let target = Target { owner: "fleet/delivery".to_owned(), prefix: String::new() };
-    compute(&desired(&parsed, &settings), fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &NoCharts)
+    compute(&desired(&parsed, &settings), None, fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &NoCharts)
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn releases_are_shown_as_the_branch_will_have_them() {
     fleet.clusters[0].metadata.annotations = Some([(api::known::annotation::API_VERSIONS.to_owned(), "v1:ConfigMap".to_owned())].into());
     fleet.clusters[0].status = Some(api::clusters::ManagedClusterStatus { k8s_version: "v1.37.2".to_owned(), ..Default::default() });
     let target = Target { owner: "fleet/delivery".to_owned(), prefix: String::new() };
-    let show = |fleet: &Fleet| compute(&desired(&parsed, &settings), fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &one);
+    let show = |fleet: &Fleet| compute(&desired(&parsed, &settings), None, fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &one);
     let state = show(&fleet);
     let tree = &state.trees["clusternet-harbor/harbor"];
     let manifest = tree.files["shop/lamps/yard.lamp/manifest.yaml"].to_string();
@@ -187,4 +187,52 @@ fn releases_are_shown_as_the_branch_will_have_them() {
     fleet.known.answers.insert(key, ("before".to_owned(), [(asked, Some(serde_json::json!({"kind": "Secret"})))].into()));
     let next = show(&fleet).trees["clusternet-harbor/harbor"].files["shop/lamps/yard.lamp/manifest.yaml"].to_string();
     assert_eq!(next, manifest.replace("old: none", "old: Secret"));
+    // What does not render any more stays in the branch.
+    let broken = compute(&desired(&parsed, &settings), Some(&state), &fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &Gone);
+    assert_eq!(broken.trees["clusternet-harbor/harbor"].files, tree.files);
+    assert!(broken.subscriptions["shop/lamps"].findings.iter().any(|f| f.contains("the chart is gone")), "{:?}", broken.subscriptions["shop/lamps"].findings);
+    let gone = compute(&Desired::default(), Some(&state), &fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &Gone);
+    assert_eq!(gone.trees["clusternet-harbor/harbor"].files.len(), 1, "what is not wanted any more does not");
+}
+
+/// Charts that cannot be had.
+struct Gone;
+
+impl Charts for Gone {
+    fn chart(&self, _: &api::apps::HelmRelease, _: &str) -> Option<Result<Arc<chart::Chart>, String>> {
+        Some(Err("the chart is gone".to_owned()))
+    }
+
+    fn digest(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn salt(&self) -> &[u8] {
+        b"salt"
+    }
+}
+
+#[test]
+fn what_cannot_be_rendered_stays() {
+    let (mut files, fleet) = (examples(), fleet());
+    let base = state(&files, &fleet);
+    let next = |files: &BTreeMap<String, String>| {
+        let parsed = files.iter().filter(|(p, _)| is_wanted(p)).map(|(p, t)| (p.clone(), Arc::new(read(p, Body::Bytes(t.as_bytes()))))).collect();
+        let settings = Settings { source: "fleet.demo".to_owned(), target_namespaces: Default::default() };
+        let target = Target { owner: "fleet/delivery".to_owned(), prefix: String::new() };
+        compute(&desired(&parsed, &settings), Some(&base), &fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &NoCharts)
+    };
+    assert_eq!(next(&files).trees, base.trees);
+    let localization = |policy: &str, path: &str| {
+        let patch = format!("[{{\"op\":\"replace\",\"path\":\"{path}\",\"value\":\"Ahoy\"}}]");
+        format!("apiVersion: apps.clusternet.io/v1alpha1\nkind: Localization\nmetadata: {{name: new, namespace: clusternet-harbor}}\nspec:\n  overridePolicy: {policy}\n  priority: 900\n  feed: {{apiVersion: v1, kind: ConfigMap, name: settings, namespace: storefront}}\n  overrides: [{{name: a, type: JSONPatch, value: '{patch}'}}]\n")
+    };
+    files.insert("apps/storefront/new.yaml".to_owned(), localization("ApplyNow", "/data/greeting/deeper/still"));
+    let broken = next(&files);
+    assert_eq!(broken.trees, base.trees);
+    assert_ne!(broken.subscriptions["storefront/web"].findings, base.subscriptions["storefront/web"].findings);
+    files.insert("apps/storefront/new.yaml".to_owned(), localization("ApplyLater", "/data/greeting"));
+    assert_eq!(next(&files).trees, base.trees, "nothing calls for it yet");
+    files.insert("apps/storefront/new.yaml".to_owned(), localization("ApplyNow", "/data/greeting"));
+    assert_ne!(next(&files).trees, base.trees);
 }
