@@ -4,35 +4,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, Parser, Subcommand};
 
 /// Drives a fleet of Kubernetes clusters from Git
 #[derive(Debug, Parser)]
 #[command(name = "anabranch", version, about, disable_help_subcommand = true, max_term_width = 100)]
 pub(crate) struct Args {
     #[command(flatten)]
-    pub(crate) log: LogArgs,
+    pub(crate) log: program::log::LogArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// How to log.
-#[derive(Debug, ClapArgs)]
-pub(crate) struct LogArgs {
-    /// Log filter, such as `info` or `warn,source=debug`; `info` when left out for what runs on, else `warn`
-    #[arg(long, global = true, env = "ANABRANCH_LOG", value_name = "FILTER", value_parser = crate::log::filter)]
-    pub(crate) log_filter: Option<String>,
-    /// Log format
-    #[arg(long, global = true, env = "ANABRANCH_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
-    pub(crate) log_format: LogFormat,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// For people
-    Text,
-    /// One JSON object a line
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -42,7 +23,7 @@ pub(crate) enum Command {
     /// Run parent, hub, scheduler, controllers and source controller in one process
     Up(UpArgs),
     /// Join a child cluster and keep it in sync
-    Agent(AgentArgs),
+    Agent(program::agent::AgentArgs),
     /// Run the hub against a parent: tunnels, the way into children, the shadow API
     Hub(HubArgs),
     /// Run the scheduler against a parent
@@ -93,65 +74,6 @@ pub(crate) struct UpArgs {
     /// Check the configuration and exit
     #[arg(long)]
     pub(crate) check: bool,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct AgentArgs {
-    /// URL of the parent's API server
-    #[arg(long, env = "ANABRANCH_PARENT", value_name = "URL", value_parser = server_url)]
-    pub(crate) parent: String,
-    /// Bootstrap token, `id.secret`
-    #[arg(long, env = "ANABRANCH_TOKEN", value_name = "TOKEN", hide_env_values = true)]
-    pub(crate) token: String,
-    /// PEM file with the CA of the parent; when left out it is taken from the parent's cluster-info, which is signed with the token
-    #[arg(long, value_name = "FILE")]
-    pub(crate) parent_ca: Option<PathBuf>,
-    /// Kubeconfig of the child; the Pod's ServiceAccount when left out
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Name of the cluster; counts at the first join, as namespace, labels and mode do
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
-    /// Wanted dedicated namespace in the parent
-    #[arg(long, value_name = "NAMESPACE")]
-    pub(crate) namespace: Option<String>,
-    /// Labels of the cluster, `key=value`
-    #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE")]
-    pub(crate) labels: Vec<String>,
-    /// Who applies: the agent from its branch (pull), the hub (push), or either (dual)
-    #[arg(long, default_value = "pull", value_name = "MODE")]
-    pub(crate) sync_mode: Mode,
-    /// With --sync-mode pull: do not let the hub apply while the branch cannot be read
-    #[arg(long)]
-    pub(crate) no_takeover: bool,
-    /// Port of 127.0.0.1 on which free capacity is predicted as well; the parent asks through the tunnel
-    #[arg(long, value_name = "PORT")]
-    pub(crate) predictor_port: Option<u16>,
-    /// Address of another predictor, `HOST:PORT`, in place of the agent's own
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "predictor_port")]
-    pub(crate) predictor_address: Option<String>,
-    /// The parent asks the predictor at its address without the tunnel
-    #[arg(long, requires = "predictor_address")]
-    pub(crate) predictor_direct_access: bool,
-    /// Where fetched objects are kept
-    #[arg(long, default_value = "anabranch-agent", value_name = "DIR")]
-    pub(crate) data_dir: PathBuf,
-    /// Address for health and metrics
-    #[arg(long, default_value = "127.0.0.1:10650", value_name = "ADDRESS")]
-    pub(crate) admin: SocketAddr,
-    /// Worker threads
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<usize>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Mode {
-    /// The agent applies from its branch
-    Pull,
-    /// The hub applies through the tunnel
-    Push,
-    /// The hub applies when it can, else the agent
-    Dual,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -311,14 +233,5 @@ fn duration(text: &str) -> Result<Duration, String> {
         "m" => Ok(Duration::from_secs(count * 60)),
         "h" => Ok(Duration::from_secs(count * 3600)),
         _ => Err(format!("`{text}` is no duration; write for example 30s, 5m or 500ms")),
-    }
-}
-
-/// Takes the URL of an API server, or says what it lacks.
-fn server_url(text: &str) -> Result<String, String> {
-    match text.parse::<http::Uri>() {
-        Ok(url) if matches!(url.scheme_str(), Some("https" | "http")) && url.host().is_some() => Ok(text.to_owned()),
-        Ok(_) => Err(format!("it is no URL: write https://{}", text.trim_start_matches('/'))),
-        Err(error) => Err(error.to_string()),
     }
 }

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
-
-use crate::exit::Hinted;
+use program::exit::Hinted;
 
 /// `anabranch.yaml`.
 #[derive(Debug, Clone, Deserialize)]

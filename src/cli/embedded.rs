@@ -1,6 +1,5 @@
 //! Servers in this process: the embedded parent with everything it needs at first start, and simulated children.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -317,17 +316,6 @@ pub fn start_agent(child: Client, options: agent::Options, shutdown: &Cancellati
             tracing::error!(%error, "an agent ended");
         }
     });
-}
-
-/// Labels from `key=value` words.
-pub(crate) fn labels(words: &[String]) -> Result<BTreeMap<String, String>> {
-    words
-        .iter()
-        .map(|word| {
-            let (key, value) = word.split_once('=').with_context(|| format!("label `{word}` is not of the form key=value"))?;
-            Ok((key.to_owned(), value.to_owned()))
-        })
-        .collect()
 }
 
 /// Writes a file that only its owner can read.

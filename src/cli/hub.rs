@@ -6,10 +6,12 @@ use std::sync::Arc;
 use anyhow::Result;
 use ::hub::serving::{Files, Options, run as serve};
 use engine::{CancellationToken, Tasks};
+use program::exit::say;
+use program::part::{child_of, finish, open_door};
 
 use crate::args::HubArgs;
-use crate::exit::say;
-use crate::parts::{child_of, finish, identity, open_door};
+
+use crate::parts::identity;
 
 /// Runs a hub until it is told to stop.
 pub(crate) async fn run(args: HubArgs, filter: Option<admin::LogFilter>) -> Result<ExitCode> {

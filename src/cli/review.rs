@@ -18,7 +18,7 @@ use plan::preview::{Fleet, State, Target, compare, compute, desired, markdown, t
 use plan::source::{Body, ChartDirectories, Ignore, MAX_FILE, Parsed, Settings, is_wanted, read};
 use serde_json::Value;
 
-use crate::exit;
+use program::exit;
 use crate::review_charts::{Missing, Store};
 
 /// Exit code for "something changes".
@@ -201,7 +201,7 @@ async fn fleet(args: &PlanArgs) -> Result<(Fleet, String, Vec<u8>)> {
             }
         }
     } else if args.parent {
-        let reached = crate::parts::child_of(args.kubeconfig.as_deref()).await?;
+        let reached = program::part::child_of(args.kubeconfig.as_deref()).await?;
         let dynamic = cluster::Dynamic::new(reached.client);
         let known = plan::kinds::Kinds::built_in();
         for (api_version, kind) in KINDS {
@@ -265,7 +265,7 @@ async fn secrets(dynamic: &cluster::Dynamic, objects: &[Value]) -> Result<Vec<Va
                 secret["kind"] = "Secret".into();
                 secret
             })),
-            Err(error) => crate::exit::say(&format!("cannot read the Secret {namespace}/{name}: {}", cluster::error::message(&error))),
+            Err(error) => program::exit::say(&format!("cannot read the Secret {namespace}/{name}: {}", cluster::error::message(&error))),
         }
     }
     Ok(out)

@@ -17,9 +17,9 @@ use kube::{Api, Client};
 use plan::placement::Framework;
 use plan::placement::what_if::{Change, Effect, Fleet, Free, Outlook, explain, questions, what_if};
 use serde_json::Value;
+use program::exit::{Hinted, print};
 
 use crate::demo::table;
-use crate::exit::{Hinted, print};
 
 /// Exit code for "something changes".
 const CHANGES: u8 = 2;
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: ScheduleArgs) -> Result<ExitCode> {
         Some(path) => saved(&std::fs::read_to_string(path).with_context(|| format!("read the fleet {}", path.display()))?)
             .with_context(|| format!("read the fleet {}", path.display()))?,
         None => {
-            let client = crate::parts::child_of(args.kubeconfig.as_deref()).await?.client;
+            let client = program::part::child_of(args.kubeconfig.as_deref()).await?.client;
             let fleet = live(&client).await?;
             if args.free.is_empty() {
                 free.answered = ask(client, &fleet, args.explain.as_deref()).await;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use chart::{Engine, Given, Output, Request, Rules, load, load_archive, parse_kube, template};
+use program::exit::{print, say};
 
 use crate::args::TemplateArgs;
-use crate::exit::{print, say};
 
 /// Flags with a value that matter here, or that only an installation looks at.
 const VALUED: &[&str] = &[

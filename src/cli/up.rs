@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use engine::{CancellationToken, Tasks};
 use serde_json::json;
+use program::exit::{print, say};
+use program::part::{finish, open_door};
 
 use crate::args::UpArgs;
 use crate::embedded::{self, Keep, PartOptions, Role, Server};
-use crate::exit::{print, say};
-use crate::parts::{finish, open_door};
 
 /// Runs everything until told to stop.
 pub(crate) async fn run(args: UpArgs, filter: Option<admin::LogFilter>) -> Result<ExitCode> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
-use api::apps::{FeedInventory, FeedInventorySpec, Subscription};
+use api::apps::{FeedInventory, FeedInventorySpec, Subscription, SubscriptionStatus};
 use api::clusters::ManagedCluster;
 use jiff::Timestamp;
 use plan::placement::preempt::Needs;
@@ -227,20 +227,21 @@ impl Brain {
         }
         let key: Key = self.entries.get_key_value(key.as_str()).map_or_else(|| Arc::from(key.as_str()), |(key, _)| Arc::clone(key));
         let subject = Subject::of(subscription, &mut self.snapshot);
-        let status = subscription.status.clone().unwrap_or_default();
-        let mut seen = Previous::of(&status);
-        let keys = seen.bindings.iter().map(|key| self.snapshot.slot(key).and_then(|slot| self.snapshot.cluster(slot)).map_or_else(|| Arc::clone(key), |c| Arc::clone(&c.key)));
-        seen.bindings = self.interner.intern(keys.collect());
+        let none = SubscriptionStatus::default();
+        let status = subscription.status.as_ref().unwrap_or(&none);
+        let mut finder = self.snapshot.finder();
+        let mut seen = Previous::with_texts(status, |key| finder.find(key).map_or_else(|| Arc::from(key), |(key, _)| Arc::clone(key)));
+        seen.bindings = self.interner.intern(seen.bindings);
         let seen = Arc::new(seen);
         let priority = subject.spec.priority();
         let mut due = true;
-        let ready = if subject.graceful { Arc::new(Ready::of(&status)) } else { Arc::default() };
+        let ready = if subject.graceful { Arc::new(Ready::of(status)) } else { Arc::default() };
         let mut entry = Entry {
             ready,
             uid: meta.uid.clone().unwrap_or_default(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             is_fresh: subscription.status.is_none(),
-            conditions: status.conditions,
+            conditions: status.conditions.clone(),
             previous: Arc::clone(&seen),
             assumed: None,
             subject: Arc::new(subject),
@@ -408,15 +409,17 @@ impl Brain {
         if !self.promises.is_empty() {
             let none = Needs::default();
             let of = |feed: usize| asked.feed_keys.get(feed).and_then(|key| needs.get(key)).unwrap_or(&none);
-            pending.lessen(|cluster, feed| self.promises.of(&cluster.key, key, of(feed)));
+            let mut promised = self.promises.in_order();
+            pending.lessen(|cluster, feed| promised.of(&cluster.key, key, of(feed)));
         }
         let request = pending.request().clone();
         let mut decision = finish(&profile, pending);
         let previous = Arc::clone(&self.entries.get(key)?.previous);
         // First what is placed, then the room to be made for the rest: one must not use up the other.
         if let Some(placement) = changed(&decision, &previous).filter(|_| self.framework.policy.reserve_growth) {
+            let mut known: BTreeMap<Arc<str>, Arc<Needs>> = BTreeMap::new();
             for (cluster, feed, more) in growth(&previous, placement) {
-                let needs = needs.get(&feed).cloned().unwrap_or_default();
+                let needs = known.entry(Arc::clone(&feed)).or_insert_with(|| Arc::new(needs.get(&*feed).cloned().unwrap_or_default()));
                 self.promises.placed(&cluster, key, &feed, more, needs, now);
             }
         }
@@ -497,20 +500,19 @@ impl Brain {
 }
 
 /// How many more replicas a placement has than what was before: cluster, feed key, replicas.
-fn growth(before: &Previous, after: &Placement) -> Vec<(Arc<str>, String, i64)> {
+fn growth(before: &Previous, after: &Placement) -> Vec<(Arc<str>, Arc<str>, i64)> {
     // Mostly the clusters are the same, and nothing is to be looked up.
     let places: Option<BTreeMap<&str, usize>> = (!same_bindings(&before.bindings, &after.bindings))
         .then(|| before.bindings.iter().enumerate().map(|(at, cluster)| (&**cluster, at)).collect());
-    let had = |at: usize, cluster: &str, feed: &str| {
-        let at = places.as_ref().map_or(Some(at), |places| places.get(cluster).copied());
-        at.and_then(|at| before.replicas.get(feed)?.get(at)).copied().map_or(0, i64::from)
-    };
     let mut out = Vec::new();
     for (feed, shares) in &after.replicas {
+        let name: Arc<str> = Arc::from(feed.as_str());
+        let had = before.replicas.get(feed).map_or(&[][..], Vec::as_slice);
+        let place = |at: usize, cluster: &str| places.as_ref().map_or(Some(at), |places| places.get(cluster).copied());
         for (at, (cluster, share)) in after.bindings.iter().zip(shares).enumerate().filter(|(_, (_, share))| **share > 0) {
-            let more = i64::from(*share) - had(at, cluster, feed);
+            let more = i64::from(*share) - place(at, cluster).and_then(|at| had.get(at)).copied().map_or(0, i64::from);
             if more > 0 {
-                out.push((Arc::clone(cluster), feed.clone(), more));
+                out.push((Arc::clone(cluster), Arc::clone(&name), more));
             }
         }
     }

@@ -10,10 +10,10 @@ use apiserver::load::{self, Row, Target, What};
 use engine::{CancellationToken, Tasks};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
+use program::exit::{print, say};
 
 use crate::demo::table;
 use crate::embedded::{self, Keep, Role};
-use crate::exit::{print, say};
 
 /// Arguments of `bench api`.
 #[derive(Debug, clap::Args)]
@@ -66,7 +66,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<ExitCode> {
         token.cancelled().await;
         Ok::<(), std::convert::Infallible>(())
     };
-    crate::parts::finish(wait, &shutdown, &tasks).await
+    program::part::finish(wait, &shutdown, &tasks).await
 }
 
 /// A server in a process of its own; it ends with this value.

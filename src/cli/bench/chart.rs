@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result, bail};
 use chart::{Chart, Request};
 use clap::Args as ClapArgs;
 use serde::Serialize;
+use program::exit::{print, say};
 
 use crate::demo::table;
-use crate::exit::{print, say};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ChartBench {

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use program::exit::say;
 
 use crate::args::{Bench, BenchArgs};
-use crate::exit::say;
 
 /// Measures and prints.
 pub(crate) fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {

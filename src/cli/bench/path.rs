@@ -24,12 +24,12 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use program::exit::{print, say};
 
 use super::Scratch;
 use crate::args::PathBench;
 use crate::demo::{repositories, table, tell_repositories};
 use crate::embedded::{self, Keep, PartOptions, Role, Server};
-use crate::exit::{print, say};
 
 /// A change that takes longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(180);

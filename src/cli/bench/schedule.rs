@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use scheduler::bench::{Strategy, burst, cycles};
+use program::exit::print;
 
 use crate::args::ScheduleBench;
 use crate::demo::table;
-use crate::exit::print;
 
 /// Subscriptions of the burst, and the clusters they meet: the aim is 10,000 on 1,000 clusters in 30 s.
 const BURST: (usize, usize) = (10_000, 1_000);

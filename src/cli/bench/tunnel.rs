@@ -10,12 +10,12 @@ use apiserver::load::{self, Target, What};
 use cluster::Endpoint;
 use engine::{CancellationToken, Tasks};
 use serde_json::json;
+use program::exit::print;
+use program::part::{Reached, child_of};
 
 use crate::args::TunnelBench;
 use crate::demo::table;
 use crate::embedded::{self, Keep, PartOptions, Role};
-use crate::exit::print;
-use crate::parts::{Reached, child_of};
 
 const NAME: &str = "harbor";
 /// How long joining may take.

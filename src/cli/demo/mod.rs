@@ -16,10 +16,10 @@ use cluster::Endpoint;
 use engine::{CancellationToken, Tasks};
 use serde_json::json;
 use tokio::time::Instant;
+use program::exit::{print, say};
 
 use crate::args::DemoArgs;
 use crate::embedded::{self, Keep, PartOptions, Role, Server};
-use crate::exit::{print, say};
 
 /// A child of the demo.
 struct Child {

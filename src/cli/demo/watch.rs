@@ -12,8 +12,7 @@ use engine::{Cache, Tasks};
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
-
-use crate::exit::say;
+use program::exit::say;
 
 /// The demo's view of its parent.
 pub(super) struct Watching {

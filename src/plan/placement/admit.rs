@@ -4,7 +4,7 @@
 //! dividing moves only for a cause: a change of the spec, of feeds or totals, a bound cluster that is gone or must be left, a
 //! wish.
 
-use super::cluster::{Patience, patience};
+use super::cluster::{ClusterInfo, Patience, patience};
 use super::policy::Policy;
 use super::request::Request;
 use super::snapshot::Snapshot;
@@ -53,18 +53,20 @@ pub fn admit(snapshot: &Snapshot, policy: &Policy, request: &Request) -> Admissi
             return Admission::ReplicasChanged;
         }
     }
-    let lost = request.previous.bindings.iter().any(|key| must_leave(snapshot, policy, request, key));
+    let mut selected = vec![false; snapshot.slots()];
+    for slot in request.subject.selectors.iter().flatten().flat_map(|id| snapshot.matches(*id)) {
+        selected[*slot as usize] = true;
+    }
+    let mut finder = snapshot.finder();
+    let lost = request.previous.bindings.iter().any(|key| {
+        let found = finder.find(key).filter(|(_, slot)| selected.get(**slot as usize) == Some(&true));
+        found.and_then(|(_, slot)| snapshot.cluster(*slot)).is_none_or(|cluster| must_leave(cluster, policy, request))
+    });
     if lost { Admission::BindingLost } else { Admission::No }
 }
 
-/// Whether a bound cluster is gone, not selected any more, or has to be left.
-fn must_leave(snapshot: &Snapshot, policy: &Policy, request: &Request, key: &str) -> bool {
-    let Some(slot) = snapshot.slot(key) else { return true };
-    let Some(cluster) = snapshot.cluster(slot) else { return true };
-    let selected = request.subject.selectors.iter().flatten().any(|id| {
-        let by_key = |have: &u32| snapshot.cluster(*have).map_or("", |cluster| &cluster.key).cmp(key);
-        snapshot.matches(*id).binary_search_by(by_key).is_ok()
-    });
+/// Whether a bound cluster has to be left.
+fn must_leave(cluster: &ClusterInfo, policy: &Policy, request: &Request) -> bool {
     let tolerations = &request.subject.spec.cluster_tolerations;
     let evicted = cluster.taints.iter().filter(|taint| taint.effect == known::taint::NO_EXECUTE).any(|taint| {
         match patience(tolerations, taint) {
@@ -73,5 +75,5 @@ fn must_leave(snapshot: &Snapshot, policy: &Policy, request: &Request, key: &str
             Patience::Forever => false,
         }
     });
-    !selected || evicted || super::plugins::taints::is_lost(cluster, policy, request)
+    evicted || super::plugins::taints::is_lost(cluster, policy, request)
 }

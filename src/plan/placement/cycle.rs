@@ -13,7 +13,7 @@ use super::explain::{Division, DivisionRow, Explain, ROWS_MAX, Scored};
 use super::framework::{Code, CycleState, Point, Profile, Shares};
 use super::plugins::taints;
 use super::policy::Policy;
-use super::request::{Left, Request};
+use super::request::{Left, Request, share_at};
 use super::snapshot::{Slot, Snapshot};
 
 /// A cluster under consideration.
@@ -96,7 +96,7 @@ impl Pending {
     }
 
     /// Takes off what is promised to others: `promised` gives it by cluster and feed index.
-    pub fn lessen(&mut self, promised: impl Fn(&ClusterInfo, usize) -> i64) {
+    pub fn lessen(&mut self, mut promised: impl FnMut(&ClusterInfo, usize) -> i64) {
         let feeds: Vec<usize> = self.feeds();
         for (candidate, answer) in self.cycle.candidates.iter().zip(&mut self.cycle.answers) {
             let Some(Ok(free)) = answer else { continue };
@@ -267,7 +267,12 @@ impl Cycle {
         let mut keep = Vec::with_capacity(self.candidates.len());
         let mut wake = Events::NONE;
         let mut rejected = BTreeSet::new();
+        let all_pass_quiet = filters.iter().all(|enabled| enabled.plugin.passes_quiet());
         for index in 0..self.candidates.len() {
+            if all_pass_quiet && self.candidates[index].info.is_quiet() {
+                keep.push(true);
+                continue;
+            }
             let verdict = filters.iter().find_map(|enabled| {
                 let status = enabled.plugin.filter(self, &state, index);
                 (!status.is_fine()).then_some((enabled, status))
@@ -334,7 +339,8 @@ impl Cycle {
     /// Whether a cluster that stays has to give up replicas.
     fn shrinks(&self, shares: &Shares) -> bool {
         shares.iter().any(|(feed, list)| {
-            let before = |candidate: &Candidate| candidate.bound.map_or(0, |at| self.request.previous_share(*feed, at));
+            let had = self.request.previous_shares(*feed);
+            let before = |candidate: &Candidate| candidate.bound.map_or(0, |at| share_at(had, at));
             self.candidates.iter().zip(list).any(|(candidate, share)| *share < before(candidate))
         })
     }
@@ -497,7 +503,12 @@ impl Cycle {
             let mut fault = None;
             for enabled in plugins {
                 match enabled.plugin.predict(self, state, index) {
-                    Ok(Some(more)) => bound = Some(bound.map_or(more.clone(), |have| lower(&have, &more))),
+                    Ok(Some(more)) => {
+                        bound = Some(match bound {
+                            Some(have) => lower(&have, &more),
+                            None => more,
+                        });
+                    }
                     Ok(None) => {}
                     Err(status) => fault = Some((enabled, status)),
                 }
@@ -625,7 +636,8 @@ impl Cycle {
                 let mut list = Vec::new();
                 if let Some(shares) = shares.get(&feed) {
                     let kept = self.candidates.iter().zip(shares).filter(|(candidate, _)| !candidate.dropped);
-                    let held = |candidate: &Candidate| candidate.bound.filter(|_| holds).map_or(0, |at| self.request.previous_share(feed, at));
+                    let had = self.request.previous_shares(feed);
+                    let held = |candidate: &Candidate| candidate.bound.filter(|_| holds).map_or(0, |at| share_at(had, at));
                     list = kept.map(|(candidate, share)| i32::try_from(held(candidate).max(*share)).unwrap_or(i32::MAX)).collect();
                     self.explain_division(feed, key, shares);
                 }
@@ -652,11 +664,12 @@ impl Cycle {
 
     fn explain_division(&mut self, feed: usize, key: &str, shares: &[i64]) {
         let at = self.desired.keys().position(|have| *have == feed).unwrap_or(0);
+        let had = self.request.previous_shares(feed);
         let row = |(index, (candidate, share)): (usize, (&Candidate, &i64))| DivisionRow {
             cluster: candidate.info.key.to_string(),
             weight: candidate.weight,
             capacity: self.capacity.get(at).and_then(|row| row.get(index)).copied().unwrap_or(0),
-            before: candidate.bound.map_or(0, |binding| self.request.previous_share(feed, binding)),
+            before: candidate.bound.map_or(0, |binding| share_at(had, binding)),
             now: *share,
         };
         let rows = self.candidates.iter().zip(shares).take(ROWS_MAX).enumerate().map(row).collect();

@@ -98,8 +98,13 @@ pub struct Previous {
 impl Previous {
     /// Reads a status.
     pub fn of(status: &SubscriptionStatus) -> Self {
+        Self::with_texts(status, |key| Arc::from(key))
+    }
+
+    /// Reads a status; `text` has the text of a cluster's key, so that it need not be there twice.
+    pub fn with_texts(status: &SubscriptionStatus, mut text: impl FnMut(&str) -> Arc<str>) -> Self {
         Self {
-            bindings: status.binding_clusters.iter().map(|key| Arc::from(key.as_str())).collect(),
+            bindings: status.binding_clusters.iter().map(|key| text(key)).collect(),
             replicas: status.replicas.clone(),
             spec_hash: status.spec_hash,
             desired_releases: status.desired_releases,
@@ -223,10 +228,14 @@ impl Request {
         })
     }
 
-    /// Replicas of a feed in a cluster as the status has them.
-    pub fn previous_share(&self, feed: usize, binding: usize) -> i64 {
+    /// Replicas of a feed in each bound cluster as the status has them.
+    pub fn previous_shares(&self, feed: usize) -> &[i32] {
         let key = self.subject.feed_keys.get(feed);
-        let shares = key.and_then(|key| self.previous.replicas.get(key));
-        shares.and_then(|shares| shares.get(binding)).copied().map_or(0, i64::from)
+        key.and_then(|key| self.previous.replicas.get(key)).map_or(&[], Vec::as_slice)
     }
+}
+
+/// One of the shares of [`Request::previous_shares`]; none is zero.
+pub(super) fn share_at(shares: &[i32], binding: usize) -> i64 {
+    shares.get(binding).copied().map_or(0, i64::from)
 }

@@ -10,6 +10,7 @@ use api::selector::Selector;
 
 use super::cluster::ClusterInfo;
 use super::events::Events;
+use super::finder::Finder;
 
 /// Place of a cluster in the snapshot; stays the same as long as the cluster is there.
 pub type Slot = u32;
@@ -104,6 +105,11 @@ impl Snapshot {
     /// Slot of a cluster by `namespace/name`.
     pub fn slot(&self, key: &str) -> Option<Slot> {
         self.by_key.get(key).copied()
+    }
+
+    /// Finds the slots of many clusters one after the other, and the snapshot's own texts of their keys.
+    pub fn finder(&self) -> Finder<'_, Slot> {
+        Finder::over(&self.by_key)
     }
 
     /// All clusters in order of their keys.

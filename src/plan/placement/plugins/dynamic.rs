@@ -12,6 +12,7 @@ use crate::placement::divide;
 use crate::placement::events::Events;
 use crate::placement::framework::{Code, CycleState, Plugin, Point, Shares, Status};
 use crate::placement::plugins::spread;
+use crate::placement::request::share_at;
 
 /// Name in configuration.
 pub const NAME: &str = "DynamicAssigner";
@@ -96,8 +97,9 @@ fn options(cycle: &Cycle) -> Option<&DynamicDividing> {
 
 /// Replicas of a feed where they are now; nothing in clusters that may not be used, and nothing on a fresh division.
 fn current_shares(cycle: &Cycle, feed: usize, usable: &[bool]) -> Vec<i64> {
+    let had = cycle.request.previous_shares(feed);
     let share = |(candidate, usable): (&crate::placement::cycle::Candidate, &bool)| match candidate.bound {
-        Some(binding) if *usable && !cycle.request.subject.rebalance => cycle.request.previous_share(feed, binding),
+        Some(binding) if *usable && !cycle.request.subject.rebalance => share_at(had, binding),
         _ => 0,
     };
     cycle.candidates.iter().zip(usable).map(share).collect()
@@ -125,7 +127,8 @@ impl<'a> Room<'a> {
         let present: Vec<i64> = if cycle.request.subject.rebalance {
             vec![0; count]
         } else {
-            let total = |binding: usize| cycle.desired.keys().map(|feed| cycle.request.previous_share(*feed, binding)).sum();
+            let had: Vec<&[i32]> = cycle.desired.keys().map(|feed| cycle.request.previous_shares(*feed)).collect();
+            let total = |binding: usize| had.iter().map(|shares| share_at(shares, binding)).sum();
             cycle.candidates.iter().map(|candidate| candidate.bound.map_or(0, total)).collect()
         };
         let free: Vec<i64> = (0..count).map(|index| cycle.capacity.iter().map(|row| row[index]).sum()).collect();

@@ -4,37 +4,37 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 /// A fault of the arguments; `plan` also answers it for "something changes".
-pub(crate) const USAGE: u8 = 2;
+pub const USAGE: u8 = 2;
 /// Something failed.
-pub(crate) const FAILED: u8 = 1;
+pub const FAILED: u8 = 1;
 /// A server cannot be reached.
-pub(crate) const UNREACHABLE: u8 = 3;
+pub const UNREACHABLE: u8 = 3;
 
 /// An error with a command that helps.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct Hinted {
+pub struct Hinted {
     /// What failed.
-    pub(crate) message: String,
+    pub message: String,
     /// What to run or change.
-    pub(crate) hint: String,
+    pub hint: String,
 }
 
 /// Writes data to stdout; a closed pipe is no error.
-pub(crate) fn print(text: &str) {
+pub fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     // Whoever closed the pipe has read enough.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 /// Writes talk to stderr.
-pub(crate) fn say(text: &str) {
+pub fn say(text: &str) {
     let mut err = std::io::stderr().lock();
     let _ = writeln!(err, "{text}");
 }
 
 /// Tells an error and finds its exit code.
-pub(crate) fn conclude(result: anyhow::Result<ExitCode>) -> ExitCode {
+pub fn conclude(result: anyhow::Result<ExitCode>) -> ExitCode {
     let error = match result {
         Ok(code) => return code,
         Err(error) => error,

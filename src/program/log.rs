@@ -1,13 +1,33 @@
 //! Logging set-up: to stderr, text for terminals, JSON for machines, filter changeable through the admin door.
 
+use clap::{Args as ClapArgs, ValueEnum};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, fmt, reload};
 
-use crate::args::{LogArgs, LogFormat};
+
+/// How to log.
+#[derive(Debug, ClapArgs)]
+pub struct LogArgs {
+    /// Log filter, such as `info` or `warn,source=debug`; `info` when left out for what runs on, else `warn`
+    #[arg(long, global = true, env = "ANABRANCH_LOG", value_name = "FILTER", value_parser = filter)]
+    pub log_filter: Option<String>,
+    /// Log format
+    #[arg(long, global = true, env = "ANABRANCH_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
+    pub log_format: LogFormat,
+}
+
+/// Form of a log line.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
+}
 
 /// Starts logging; `usual` is the filter where none is named. The handle changes the filter at run time.
-pub(crate) fn start(args: &LogArgs, usual: &str) -> Option<admin::LogFilter> {
+pub fn start(args: &LogArgs, usual: &str) -> Option<admin::LogFilter> {
     let filter = EnvFilter::new(quiet(args.log_filter.as_deref().unwrap_or(usual)));
     let (filter, handle) = reload::Layer::new(filter);
     let registry = tracing_subscriber::registry().with(filter);
@@ -25,6 +45,6 @@ fn quiet(filter: &str) -> String {
 }
 
 /// Takes a filter as it is, or says why it is none.
-pub(crate) fn filter(text: &str) -> Result<String, String> {
+pub fn filter(text: &str) -> Result<String, String> {
     EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
