@@ -1,13 +1,15 @@
 //! Lowering of Go templates to Jinja text with private delimiters; minijinja's virtual machine runs it with Go's meanings.
 //!
 //! Every Go operation becomes a call of one object, `h(N, …)`, with the number of an operation in a table; control flow becomes
-//! Jinja's `if`, `for`, `set`, `break` and `continue`; variables and dots are slots of one namespace.
+//! Jinja's `if`, `for`, `set`, `break` and `continue`; variables and dots are slots of one namespace. Large bodies of `if` and `with` are
+//! lowered when they are first needed, each as a template of its own over the same namespace: most of a chart is switched off.
 
 pub mod vm;
 
 use crate::func::{Special, table};
 use crate::template::ast::{Cmd, Expr, List, Node, Pipe, Var};
 use crate::value::{Str, Val};
+use std::sync::Arc;
 
 /// Opens and closes blocks and prints; these characters are encoded where texts hold them.
 pub const OPEN: &str = "\u{1}[";
@@ -35,7 +37,21 @@ pub enum Op {
     Range(bool),
     /// `template`: executes another one.
     Template(Str),
+    /// Executes a body that is lowered when it is first needed; the arguments are the namespace and the dot.
+    Later(Box<Later>),
 }
+
+/// A body to lower when it is needed.
+#[derive(Debug)]
+pub struct Later {
+    list: Arc<List>,
+    vars: Vec<(u32, usize)>,
+    slots: usize,
+    ready: vm::Once,
+}
+
+/// Bodies with fewer nodes are lowered at once. Random templates of the tests are small.
+const LARGE: usize = if cfg!(test) { 2 } else { 8 };
 
 /// A lowered template.
 #[derive(Debug, Default)]
@@ -91,13 +107,36 @@ pub fn decode(s: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Lowers a body.
+/// Lowers a template; it runs with a namespace `ns` and the dot `d0`.
 pub fn lower(root: &List) -> Res<Lowered> {
     let mut l = Lower { out: Lowered::default(), vars: vec![(0, 0)], slots: 1 };
-    l.block("set ns = namespace()");
     l.block("set ns.v0 = d0");
     l.list(root, "d0")?;
     Ok(l.out)
+}
+
+/// Lowers a body that was left for later; it runs with the namespace of what surrounds it.
+fn lower_later(later: &Later) -> Res<Lowered> {
+    let mut l = Lower { out: Lowered::default(), vars: later.vars.clone(), slots: later.slots };
+    l.list(&later.list, "d0")?;
+    Ok(l.out)
+}
+
+/// Counts nodes up to [`LARGE`]; `None` where a `break` or `continue` leaves the body, which has to be inside its loop then.
+fn weight(list: &List, in_loop: bool) -> Option<usize> {
+    let mut sum = 0;
+    for node in &list.nodes {
+        sum += 1;
+        match node {
+            Node::Break(_) | Node::Continue(_) if !in_loop => return None,
+            Node::If(b) | Node::With(b) | Node::Range(b) => {
+                let in_body = in_loop || matches!(node, Node::Range(_));
+                sum += weight(&b.list, in_body)? + b.otherwise.as_ref().map_or(Some(0), |o| weight(o, in_loop))?;
+            }
+            _ => {}
+        }
+    }
+    Some(sum)
 }
 
 impl Lower {
@@ -127,6 +166,16 @@ impl Lower {
         l.nodes.iter().try_for_each(|n| self.node(n, dot))
     }
 
+    /// A body: here, or for later when it is large.
+    fn body(&mut self, list: &Arc<List>, dot: &str) -> Res<()> {
+        if weight(list, false).is_none_or(|weight| weight < LARGE) {
+            return self.list(list, dot);
+        }
+        let n = self.op(Op::Later(Box::new(Later { list: list.clone(), vars: self.vars.clone(), slots: self.slots, ready: vm::Once::default() })));
+        self.emit(&format!("{PRINT}h({n}, ns, {dot}){END}"));
+        Ok(())
+    }
+
     fn node(&mut self, n: &Node, dot: &str) -> Res<()> {
         match n {
             Node::Text(_, t) => {
@@ -151,7 +200,7 @@ impl Lower {
                     cond = self.declare(&b.pipe, &cond)?;
                 }
                 self.block(&format!("if {cond}"));
-                self.list(&b.list, dot)?;
+                self.body(&b.list, dot)?;
                 let mut tail = b.otherwise.as_ref();
                 while let Some(l) = tail {
                     // An `else if` without declarations continues the chain.
@@ -160,12 +209,12 @@ impl Lower {
                             self.vars.truncate(mark);
                             let e = self.pipe(&c.pipe, dot)?;
                             self.block(&format!("elif {e}"));
-                            self.list(&c.list, dot)?;
+                            self.body(&c.list, dot)?;
                             tail = c.otherwise.as_ref();
                         }
                         _ => {
                             self.block("else");
-                            self.list(l, dot)?;
+                            self.body(l, dot)?;
                             tail = None;
                         }
                     }
@@ -183,10 +232,10 @@ impl Lower {
                     self.declare(&b.pipe, &inner)?;
                 }
                 self.block(&format!("if {inner}"));
-                self.list(&b.list, &inner)?;
+                self.body(&b.list, &inner)?;
                 if let Some(o) = &b.otherwise {
                     self.block("else");
-                    self.list(o, dot)?;
+                    self.body(o, dot)?;
                 }
                 self.block("endif");
                 self.vars.truncate(mark);

@@ -1,6 +1,6 @@
 //! Running lowered templates on minijinja: values cross as objects, operations come back as calls of one object.
 
-use super::{CLOSE, END, Lowered, OPEN, Op, PRINT, decode, encode, lower};
+use super::{CLOSE, END, Later, Lowered, OPEN, Op, PRINT, decode, encode, lower, lower_later};
 use crate::func::{GoErr, err, table};
 use crate::run::Runtime;
 use crate::template::ast::Tree;
@@ -10,7 +10,8 @@ use crate::value::Val;
 use minijinja::value::{Object, ObjectRepr, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, context, syntax::SyntaxConfig};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// A Go value inside minijinja.
 #[derive(Debug)]
@@ -33,10 +34,22 @@ fn unwrap(v: &Value) -> Val {
     v.downcast_object_ref::<Go>().map_or(Val::No, |g| g.0.clone())
 }
 
-/// A template ready to run; `None` where the evaluator must do it.
+/// A template ready to run.
 struct Ready {
     env: Environment<'static>,
     lowered: Arc<Lowered>,
+    /// A body of it could not be lowered: the evaluator must do the whole.
+    failed: Arc<AtomicBool>,
+}
+
+/// A body that is made ready when it is first needed; none where the evaluator must do it.
+#[derive(Default)]
+pub(super) struct Once(OnceLock<Option<Ready>>);
+
+impl std::fmt::Debug for Once {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Once")
+    }
 }
 
 /// Prepared templates by the address of their tree, checked against the tree itself.
@@ -50,13 +63,17 @@ const NAME: &str = "t";
 /// Kept templates; more mean texts made on the fly.
 const KEPT: usize = 20_000;
 
-fn prepare(tree: &Tree) -> Option<Ready> {
-    let lowered = lower(&tree.root).ok()?;
-    let mut env = Environment::new();
+fn prepare(lowered: Lowered, failed: Arc<AtomicBool>) -> Option<Ready> {
+    // No filters, tests or functions: lowered templates call nothing but their host.
+    let mut env = Environment::empty();
     let syntax = SyntaxConfig::builder().block_delimiters(OPEN, CLOSE).variable_delimiters(PRINT, END).comment_delimiters("\u{1}#", "#\u{1}").keep_trailing_newline(true).build().ok()?;
     env.set_syntax(syntax);
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_formatter(|out, _, v| {
+        // What a body printed, encoded already.
+        if let Some(text) = v.as_str() {
+            return out.write_str(text).map_err(Error::from);
+        }
         let mut bytes = Vec::new();
         print(&mut bytes, &settle(unwrap(v)));
         let mut text = String::with_capacity(bytes.len());
@@ -64,7 +81,7 @@ fn prepare(tree: &Tree) -> Option<Ready> {
         out.write_str(&text).map_err(Error::from)
     });
     env.add_template_owned(NAME, lowered.source.clone()).ok()?;
-    Some(Ready { env, lowered: Arc::new(lowered) })
+    Some(Ready { env, lowered: Arc::new(lowered), failed })
 }
 
 fn settle(v: Val) -> Val {
@@ -78,6 +95,7 @@ fn settle(v: Val) -> Val {
 #[derive(Debug)]
 struct Host {
     lowered: Arc<Lowered>,
+    failed: Arc<AtomicBool>,
     lent: Mutex<Lent>,
 }
 
@@ -95,6 +113,37 @@ impl std::fmt::Debug for Lent {
 impl Host {
     fn lock(&self) -> std::sync::MutexGuard<'_, Lent> {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Host {
+    /// Executes a body.
+    fn later(&self, later: &Later, ns: &Value, dot: &Value) -> Result<Value, Error> {
+        let ready = later.ready.0.get_or_init(|| prepare(lower_later(later).ok()?, self.failed.clone()));
+        let (result, rt, fault) = match ready {
+            Some(ready) => {
+                let rt = self.lock().rt.take();
+                stacker::maybe_grow(128 << 10, 2 << 20, || ready.run(rt, ns.clone(), dot.clone()))
+            }
+            None => {
+                self.failed.store(true, Ordering::Relaxed);
+                return Err(Error::new(ErrorKind::InvalidOperation, "a body is for the evaluator"));
+            }
+        };
+        let mut lent = self.lock();
+        lent.rt = rt;
+        lent.fault = fault;
+        result.map(Value::from)
+    }
+}
+
+impl Ready {
+    /// Runs it; the runtime comes back, and what failed in Go's words.
+    fn run(&self, rt: Option<Runtime>, ns: Value, dot: Value) -> (Result<String, Error>, Option<Runtime>, Option<GoErr>) {
+        let host = Arc::new(Host { lowered: self.lowered.clone(), failed: self.failed.clone(), lent: Mutex::new(Lent { rt, fault: None }) });
+        let result = self.env.get_template(NAME).and_then(|t| t.render(context! { h => Value::from_dyn_object(host.clone()), ns => ns, d0 => dot }));
+        let mut lent = host.lock();
+        (result, lent.rt.take(), lent.fault.take())
     }
 }
 
@@ -117,6 +166,9 @@ impl Object for Host {
             }
             _ => {}
         }
+        if let (Op::Later(later), [_, ns, dot]) = (op, args) {
+            return self.later(later, ns, dot);
+        }
         let Some(mut rt) = self.lock().rt.take() else { return Err(Error::new(ErrorKind::InvalidOperation, "runtime is away")) };
         let argv: Vec<Val> = args[1..].iter().map(unwrap).collect();
         let r = perform(&mut rt, op, argv);
@@ -133,6 +185,7 @@ fn perform(rt: &mut Runtime, op: &Op, mut argv: Vec<Val>) -> Result<Value, GoErr
     rt.burn(1)?;
     match op {
         Op::Const(v) => Ok(wrap(v.clone())),
+        Op::Later(_) => err("a body needs its namespace and its dot"),
         Op::Settle => Ok(wrap(settle(argv.pop().unwrap_or_default()))),
         Op::Field(names) => {
             let mut v = argv.pop().unwrap_or_default();
@@ -231,7 +284,7 @@ pub fn execute(rt: &mut Runtime, tree: &Arc<Tree>, data: Val, out: &mut Vec<u8>)
     let ready = match found {
         Some(r) => r,
         None => {
-            let r = prepare(tree).map(Arc::new);
+            let r = lower(&tree.root).ok().and_then(|lowered| prepare(lowered, Arc::default())).map(Arc::new);
             let mut c = cache.lowered.0.lock().unwrap_or_else(PoisonError::into_inner);
             if c.len() >= KEPT {
                 c.clear();
@@ -240,15 +293,11 @@ pub fn execute(rt: &mut Runtime, tree: &Arc<Tree>, data: Val, out: &mut Vec<u8>)
             r
         }
     };
-    let Some(ready) = ready else { return eval::execute(rt, tree, data, out) };
-    let host = Arc::new(Host { lowered: ready.lowered.clone(), lent: Mutex::new(Lent { rt: None, fault: None }) });
-    host.lock().rt = Some(std::mem::replace(rt, Runtime::placeholder()));
-    let dot = wrap(settle(data));
-    let result = ready.env.get_template(NAME).and_then(|t| {
-        t.render(context! { h => Value::from_dyn_object(host.clone()), d0 => dot })
-    });
-    let mut lent = host.lock();
-    if let Some(back) = lent.rt.take() {
+    let Some(ready) = ready.filter(|ready| !ready.failed.load(Ordering::Relaxed)) else { return eval::execute(rt, tree, data, out) };
+    let ns = minijinja::functions::namespace(None).map_err(|e| GoErr::new(format!("minijinja: {e:#}")))?;
+    let lent = std::mem::replace(rt, Runtime::placeholder());
+    let (result, back, fault) = ready.run(Some(lent), ns, wrap(settle(data)));
+    if let Some(back) = back {
         *rt = back;
     }
     match result {
@@ -256,6 +305,6 @@ pub fn execute(rt: &mut Runtime, tree: &Arc<Tree>, data: Val, out: &mut Vec<u8>)
             decode(&text, out);
             Ok(())
         }
-        Err(e) => Err(lent.fault.take().unwrap_or_else(|| GoErr::new(format!("minijinja: {e:#}")))),
+        Err(e) => Err(fault.unwrap_or_else(|| GoErr::new(format!("minijinja: {e:#}")))),
     }
 }

@@ -78,10 +78,10 @@ pub struct Branch {
     pub pos: Pos,
     /// Condition, subject or collection.
     pub pipe: Pipe,
-    /// Body.
-    pub list: List,
+    /// Body. Shared, since engines may prepare it later than what surrounds it.
+    pub list: Arc<List>,
     /// `else` body.
-    pub otherwise: Option<List>,
+    pub otherwise: Option<Arc<List>>,
 }
 
 /// Commands joined by `|`, with declarations before them.

@@ -323,16 +323,16 @@ impl<'a> Parser<'a> {
                 match word {
                     Some(w) if context == "if" && kind == Kind::If => {
                         self.next();
-                        Some(List { pos: w.pos as Pos, nodes: vec![Node::If(self.control("if")?)] })
+                        Some(Arc::new(List { pos: w.pos as Pos, nodes: vec![Node::If(self.control("if")?)] }))
                     }
                     Some(w) if context == "with" && kind == Kind::With => {
                         self.next();
-                        Some(List { pos: w.pos as Pos, nodes: vec![Node::With(self.control("with")?)] })
+                        Some(Arc::new(List { pos: w.pos as Pos, nodes: vec![Node::With(self.control("with")?)] }))
                     }
                     _ => {
                         let (list, next) = self.item_list()?;
                         match next {
-                            Step::End => Some(list),
+                            Step::End => Some(Arc::new(list)),
                             _ => return self.fail("expected end; found {{else}}"),
                         }
                     }
@@ -341,7 +341,7 @@ impl<'a> Parser<'a> {
             _ => None,
         };
         self.vars.truncate(depth);
-        Ok(Branch { pos: pipe.pos, pipe, list, otherwise })
+        Ok(Branch { pos: pipe.pos, pipe, list: Arc::new(list), otherwise })
     }
 
     fn variable(&mut self, pos: usize, text: &[u8]) -> Var {

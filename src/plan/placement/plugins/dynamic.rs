@@ -227,6 +227,9 @@ impl<'a> Room<'a> {
             out[index] = take;
             rest -= take;
         }
+        if rest == 0 {
+            return out;
+        }
         fresh.sort_by_key(|index| (-self.preference[*index], -capacity[*index], *index));
         for (at, index) in fresh.iter().enumerate() {
             if rest == 0 {
