@@ -1,13 +1,13 @@
 //! `anabranch plan`: what a change of the repository would change in which clusters, before it is merged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use api::Kind;
-use api::apps::{HelmRelease, Subscription};
+use api::apps::{Description, HelmRelease, Subscription};
 use api::clusters::ManagedCluster;
 use api::known::{annotation, label, namespace, secret};
 use api::object;
@@ -35,7 +35,7 @@ pub(crate) struct PlanArgs {
     /// Revision with the change
     #[arg(long, default_value = "HEAD", value_name = "REV")]
     pub(crate) head: String,
-    /// The fleet as a file: ManagedClusters, and Subscriptions with their status (`kubectl get mcls,sub -A -o yaml`)
+    /// The fleet as a file: ManagedClusters, Subscriptions with their status, and what is deployed (`kubectl get mcls,sub,hr,desc -A -o yaml`)
     #[arg(long, value_name = "FILE", conflicts_with = "parent")]
     pub(crate) fleet: Option<PathBuf>,
     /// Ask the parent for the fleet
@@ -80,7 +80,8 @@ pub(crate) async fn run(args: PlanArgs) -> Result<ExitCode> {
         Output::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
     });
     // What was broken before may be merged on top of; what this change breaks may not.
-    let breaks = head.faults.iter().any(|fault| !base.faults.contains(fault));
+    let broken = |state: &State| -> BTreeSet<String> { state.subscriptions.values().flat_map(|bound| &bound.faults).cloned().collect() };
+    let breaks = head.faults.iter().any(|fault| !base.faults.contains(fault)) || !broken(&head).is_subset(&broken(&base));
     if breaks {
         return Ok(ExitCode::FAILURE);
     }
@@ -99,7 +100,7 @@ async fn preview(args: &PlanArgs, git: &git::Git) -> Result<(State, State)> {
             bail!("read --path {path}: neither {} nor {} has a file under it", args.base, args.head);
         }
     }
-    let (fleet, source, salt) = fleet(args).await?;
+    let (fleet, deployed, source, salt) = fleet(args).await?;
     let mut charts = Store::new(remote.clone(), salt);
     let settings = Settings { source, target_namespaces: Default::default() };
     let created = |place: &plan::source::Place| fleet_created(&fleet, place);
@@ -117,7 +118,7 @@ async fn preview(args: &PlanArgs, git: &git::Git) -> Result<(State, State)> {
     let bindings = next.bindings.clone();
     loop {
         let views = [charts.at(base), charts.at(head)];
-        let first = compute(&before, None, &begin, &target, &created, now, &views[0]);
+        let first = compute(&before, Some(&deployed), &begin, &target, &created, now, &views[0]);
         next.bindings.clone_from(&bindings);
         next.bindings.extend(first.bindings());
         let second = compute(&after, Some(&first), &next, &target, &younger, now, &views[1]);
@@ -179,18 +180,19 @@ async fn files(remote: &Remote, commit: ObjectId, args: &PlanArgs) -> Result<BTr
 }
 
 /// Kinds that a parent is asked for.
-const KINDS: [(&str, &str); 7] = [
+const KINDS: [(&str, &str); 8] = [
     ("clusters.clusternet.io/v1beta1", "ManagedCluster"),
     ("apps.clusternet.io/v1alpha1", "Subscription"),
     ("apps.clusternet.io/v1alpha1", "Manifest"),
     ("apps.clusternet.io/v1alpha1", "HelmChart"),
     ("apps.clusternet.io/v1alpha1", "HelmRelease"),
+    ("apps.clusternet.io/v1alpha1", "Description"),
     ("apps.clusternet.io/v1alpha1", "Globalization"),
     ("apps.clusternet.io/v1alpha1", "Localization"),
 ];
 
-/// The fleet, and the label of the source that most of its objects come from.
-async fn fleet(args: &PlanArgs) -> Result<(Fleet, String, Vec<u8>)> {
+/// The fleet, what is deployed in it, the label of the source that most of its objects come from, and the salt of its renders.
+async fn fleet(args: &PlanArgs) -> Result<(Fleet, State, String, Vec<u8>)> {
     let mut objects = Vec::new();
     if let Some(path) = &args.fleet {
         let text = std::fs::read_to_string(path).with_context(|| format!("read the fleet {}", path.display()))?;
@@ -212,9 +214,10 @@ async fn fleet(args: &PlanArgs) -> Result<(Fleet, String, Vec<u8>)> {
         }
         objects.extend(secrets(&dynamic, &objects).await?);
     } else {
-        bail!(exit::Hinted { message: "the fleet is not known".to_owned(), hint: "kubectl get managedclusters,subscriptions -A -o yaml > fleet.yaml, then --fleet fleet.yaml; or --parent".to_owned() });
+        bail!(exit::Hinted { message: "the fleet is not known".to_owned(), hint: "kubectl get managedclusters,subscriptions,helmreleases,descriptions -A -o yaml > fleet.yaml, then --fleet fleet.yaml; or --parent".to_owned() });
     }
     let mut out = Fleet::default();
+    let mut descriptions = Vec::new();
     let mut sources: BTreeMap<String, usize> = BTreeMap::new();
     let mut salt = Vec::new();
     for value in objects {
@@ -230,6 +233,7 @@ async fn fleet(args: &PlanArgs) -> Result<(Fleet, String, Vec<u8>)> {
                 }
                 out.others.push(value);
             }
+            "Description" => descriptions.push(Description::from_object(&value).with_context(|| format!("read the Description {}", object::name(&value)))?),
             "HelmRelease" => out.known.releases.push(HelmRelease::from_object(&value).with_context(|| format!("read the HelmRelease {}", object::name(&value)))?),
             "Secret" => {
                 let data = |key: &str| value["data"][key].as_str().and_then(|text| base64::engine::general_purpose::STANDARD.decode(text).ok());
@@ -249,7 +253,7 @@ async fn fleet(args: &PlanArgs) -> Result<(Fleet, String, Vec<u8>)> {
         bail!("read the fleet {}: there is no ManagedCluster in it", path.display());
     }
     let source = sources.into_iter().max_by_key(|(_, n)| *n).map_or_else(|| "preview".to_owned(), |(source, _)| source);
-    Ok((out, source, salt))
+    Ok((out, State::deployed(descriptions), source, salt))
 }
 
 /// The Secrets that renders depend on: the salt of random values, and what agents told of their clusters. Who may not read them sees

@@ -67,13 +67,22 @@ fn halves(token: &str) -> Option<(&str, &str)> {
     token.split_once('.').filter(|(id, secret)| plain(id, 6) && plain(secret, 16))
 }
 
+/// Whether a token has a form that a parent may know: a bootstrap token, or one that a server signed.
+///
+/// # Errors
+/// [`IntroductionError::Malformed`].
+pub fn check(token: &str) -> Result<(), IntroductionError> {
+    // A signed token (of a ServiceAccount, say) has three parts.
+    if halves(token).is_some() || token.split('.').count() == 3 { Ok(()) } else { Err(IntroductionError::Malformed) }
+}
+
 /// The CA of the parent at a URL, PEM.
 ///
 /// None where there is nothing to go by: the token is a signed one, the parent publishes no `cluster-info`, or it names no CA.
 pub async fn ca_of(url: &str, token: &str) -> Result<Option<Vec<u8>>, IntroductionError> {
     let Some((id, secret)) = halves(token) else {
-        // A signed token (of a ServiceAccount, say) has three parts, and proves nothing about the parent.
-        return if token.split('.').count() == 3 { Ok(None) } else { Err(IntroductionError::Malformed) };
+        // A signed one proves nothing about the parent.
+        return check(token).map(|()| None);
     };
     if !url.starts_with("https://") {
         return Ok(None);

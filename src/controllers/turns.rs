@@ -244,8 +244,13 @@ impl World {
         if description.spec.deployer != api::apps::DeployerType::Helm {
             return Ok(Settled::QUIET);
         }
-        // Until each chart in Git was read, nothing is known of what is wanted.
-        let Some(digests) = self.chart_digests(&description) else { return Ok(Settled::QUIET) };
+        // Until each chart in Git was read, nothing is known of what is wanted; of one that goes nothing is.
+        let leaves = description.metadata.deletion_timestamp.is_some();
+        let digests = match self.chart_digests(&description) {
+            Some(digests) => digests,
+            None if leaves => BTreeMap::new(),
+            None => return Ok(Settled::QUIET),
+        };
         let uid = description.metadata.uid.clone().unwrap_or_default();
         let mut taken = BTreeMap::new();
         for release in self.releases.in_namespace(&key.namespace) {
@@ -254,7 +259,7 @@ impl World {
                 taken.insert((release.spec.target_namespace.clone(), name), format!("HelmRelease {}", Key::of(&*release)));
             }
         }
-        let next = self.share_pull_secrets(&description).await?;
+        let next = if leaves { Next::Done } else { self.share_pull_secrets(&description).await? };
         let mut seen = releases::Seen {
             releases: self.releases.by("description", &uid),
             replaced: base_of(&description.metadata).and_then(|base| self.bases.get(&key.namespace, base)).is_some_and(|base| self.is_replaced(&base.metadata)),
@@ -265,6 +270,9 @@ impl World {
             found: self.found_renders(key),
         };
         let mut changed = self.perform_in_order(&releases::decide(&seen)).await?;
+        if leaves {
+            return Ok(Settled { next, changed });
+        }
         let (news, again) = self.render_releases(key, &seen.description).await?;
         if news {
             (seen.releases, seen.found) = (self.releases.by("description", &uid), self.found_renders(key));

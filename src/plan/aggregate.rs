@@ -199,6 +199,9 @@ fn rendered(clusters: &[ClusterSeen<'_>], absent: &[String]) -> (Verdict, Reason
 }
 
 fn overrides(clusters: &[ClusterSeen<'_>]) -> (Verdict, Reason, String) {
+    if let Some(fault) = clusters.iter().find_map(|c| c.report.and_then(|r| r.fault.as_ref())) {
+        return (Verdict::False, Reason::FailedApplyingOverrides, fault.to_string());
+    }
     let mut found: BTreeMap<&Finding, Vec<&str>> = BTreeMap::new();
     for cluster in clusters {
         for finding in cluster.report.iter().flat_map(|report| &report.findings) {

@@ -10,7 +10,7 @@ mod compare;
 mod tests;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::Kind;
@@ -67,6 +67,15 @@ pub struct Bound {
     pub message: String,
     /// Feeds that do not exist, and overrides that found nothing or failed.
     pub findings: Vec<String>,
+    /// Those of them that keep something from being rendered.
+    pub faults: BTreeSet<String>,
+}
+
+impl Bound {
+    fn fails(&mut self, message: String) {
+        self.faults.insert(message.clone());
+        self.findings.push(message);
+    }
 }
 
 /// The fleet as a revision makes it.
@@ -83,6 +92,12 @@ pub struct State {
 }
 
 impl State {
+    /// What is deployed, as the parent has it: overrides that apply later are told from those that did by it.
+    pub fn deployed(descriptions: impl IntoIterator<Item = Description>) -> Self {
+        let of = |one: Description| (key_of(&one.metadata), Arc::new(one));
+        Self { descriptions: descriptions.into_iter().filter(|one| one.metadata.deletion_timestamp.is_none()).map(of).collect(), ..Self::default() }
+    }
+
     /// Where its Subscriptions are bound, as the start of the next revision.
     #[must_use]
     pub fn bindings(&self) -> BTreeMap<String, SubscriptionStatus> {
@@ -238,7 +253,7 @@ pub fn compute(
             if description.spec.deployer == DeployerType::Helm
                 && let Some(cluster) = by_namespace.get(namespace.as_str())
             {
-                made.releases = charts::rendered(&description, cluster, &fleet.known, charts, now, &mut bound.findings);
+                made.releases = charts::rendered(&description, cluster, &fleet.known, charts, now, &mut bound);
             }
             parts.entry(namespace).or_insert_with(Vec::new).push(made);
         }
@@ -374,10 +389,12 @@ fn describe(
             made
         });
         for (_, message) in &plan.report.waiting {
-            bound.findings.push(message.clone());
+            bound.fails(message.clone());
         }
         bound.findings.extend(plan.report.findings.iter().map(|f| format!("{key}: {}, {}: {} not found in {}", f.by, f.step, f.missing, f.target)));
-        bound.findings.extend(plan.report.fault.iter().map(|f| format!("{key}: {f}")));
+        if let Some(fault) = &plan.report.fault {
+            bound.fails(format!("{key}: {fault}"));
+        }
         out.extend(after(generic.into_iter().chain(helm), plan.steps));
     }
     bound.findings.sort();

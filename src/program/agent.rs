@@ -100,6 +100,8 @@ pub fn main() -> ExitCode {
 /// # Errors
 /// When the arguments cannot work, or the child cannot be reached.
 pub async fn run(args: AgentArgs, filter: Option<admin::LogFilter>) -> Result<ExitCode> {
+    // Not by the parser of arguments, which would repeat the token.
+    cluster::introduction::check(&args.token).context("read --token")?;
     let shutdown = CancellationToken::new();
     let tasks = Tasks::new(&shutdown);
     let child = child_of(args.kubeconfig.as_deref()).await?;
@@ -151,7 +153,8 @@ fn labels(words: &[String]) -> Result<BTreeMap<String, String>> {
 /// Takes the URL of an API server, or says what it lacks.
 fn server_url(text: &str) -> Result<String, String> {
     match text.parse::<http::Uri>() {
-        Ok(url) if matches!(url.scheme_str(), Some("https" | "http")) && url.host().is_some() => Ok(text.to_owned()),
+        Ok(url) if url.scheme_str() == Some("https") && url.host().is_some() => Ok(text.to_owned()),
+        Ok(url) if url.scheme_str() == Some("http") => Err("the token would travel in clear text: write https://".to_owned()),
         Ok(_) => Err(format!("it is no URL: write https://{}", text.trim_start_matches('/'))),
         Err(error) => Err(error.to_string()),
     }

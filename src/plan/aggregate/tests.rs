@@ -75,6 +75,13 @@ fn conditions_say_what_is_waited_for_and_what_matched_nothing() {
     let text = |kind: &str| conditions::find(&have, kind).map(|c| (c.status.clone(), c.reason.clone(), c.message.clone())).expect("set");
     assert_eq!(text(condition::RENDERED), ("False".into(), "FeedNotFound".into(), "waits for Secret yard/s, which does not exist".into()));
     assert_eq!(text(condition::OVERRIDES_APPLIED).2, "override \"m\" of Globalization g matched nothing in ConfigMap yard/a (nothing at /data/x) for b, c");
+    let fault = crate::overrides::OverrideFault { by: "Localization l".into(), step: "m".into(), target: "ConfigMap yard/a".into(), why: "no patch".into() };
+    let report = Report { fault: Some(fault), ..Report::default() };
+    let mut faulty = Vec::new();
+    set_conditions(&mut faulty, &subscription, &[], &[ClusterSeen { name: "a", report: Some(&report), ..ClusterSeen::default() }], &[], &now);
+    for kind in [condition::RENDERED, condition::OVERRIDES_APPLIED] {
+        assert_eq!(conditions::find(&faulty, kind).map(|c| c.reason.as_str()), Some("FailedApplyingOverrides"), "{kind}");
+    }
     let unrendered = [ClusterSeen { name: "a", unrendered: Some(("lamp".into(), "no value for .Values.colour".into())), ..ClusterSeen::default() }];
     let mut other = Vec::new();
     set_conditions(&mut other, &subscription, &[], &unrendered, &[], &now);

@@ -107,7 +107,7 @@ pub(super) fn rendered(
     known: &Known,
     charts: &dyn Charts,
     now: Timestamp,
-    findings: &mut Vec<String>,
+    bound: &mut super::Bound,
 ) -> BTreeMap<String, Option<Arc<Vec<ObjectFile>>>> {
     let mut out = BTreeMap::new();
     let api_versions = cluster.metadata.annotations.as_ref().and_then(|a| a.get(annotation::API_VERSIONS)).cloned();
@@ -129,7 +129,7 @@ pub(super) fn rendered(
                     Made::Fault(why) => return Err(why),
                     Made::Asks(asks) => {
                         if !told {
-                            findings.push(format!("{key}: looks up objects of the cluster; shown as if they were not there"));
+                            bound.findings.push(format!("{key}: looks up objects of the cluster; shown as if they were not there"));
                             told = true;
                         }
                         answers.extend(asks.into_iter().map(|asked| (asked, None)));
@@ -139,7 +139,7 @@ pub(super) fn rendered(
             Err("templates look up ever more objects".to_owned())
         });
         if let Err(why) = &files {
-            findings.push(format!("{key}: render chart {}: {why}", release.spec.options.chart));
+            bound.fails(format!("{key}: render chart {}: {why}", release.spec.options.chart));
         }
         out.insert(rendered::directory(&release), files.ok());
     }

@@ -216,12 +216,14 @@ impl Charts for Gone {
 fn what_cannot_be_rendered_stays() {
     let (mut files, fleet) = (examples(), fleet());
     let base = state(&files, &fleet);
-    let next = |files: &BTreeMap<String, String>| {
+    let deployed = State::deployed(base.descriptions.values().map(|one| (**one).clone()));
+    let upon = |before: &State, files: &BTreeMap<String, String>| {
         let parsed = files.iter().filter(|(p, _)| is_wanted(p)).map(|(p, t)| (p.clone(), Arc::new(read(p, Body::Bytes(t.as_bytes()))))).collect();
         let settings = Settings { source: "fleet.demo".to_owned(), target_namespaces: Default::default() };
         let target = Target { owner: "fleet/delivery".to_owned(), prefix: String::new() };
-        compute(&desired(&parsed, &settings), Some(&base), &fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &NoCharts)
+        compute(&desired(&parsed, &settings), Some(before), &fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &NoCharts)
     };
+    let next = |files: &BTreeMap<String, String>| upon(&base, files);
     assert_eq!(next(&files).trees, base.trees);
     let localization = |policy: &str, path: &str| {
         let patch = format!("[{{\"op\":\"replace\",\"path\":\"{path}\",\"value\":\"Ahoy\"}}]");
@@ -233,6 +235,14 @@ fn what_cannot_be_rendered_stays() {
     assert_ne!(broken.subscriptions["storefront/web"].findings, base.subscriptions["storefront/web"].findings);
     files.insert("apps/storefront/new.yaml".to_owned(), localization("ApplyLater", "/data/greeting"));
     assert_eq!(next(&files).trees, base.trees, "nothing calls for it yet");
+    // One that waits already is told from one that was applied by what is deployed, and comes with the next change.
+    let waiting = upon(&deployed, &files);
+    assert_eq!(waiting.trees, base.trees);
+    let mut more = files.clone();
+    let changed = more["apps/storefront/base.yaml"].replace("web:1.4.0", "web:1.5.0");
+    more.insert("apps/storefront/base.yaml".to_owned(), changed);
+    let both = text(&compare(&waiting, &upon(&waiting, &more)));
+    assert!(both.contains("web:1.5.0") && both.contains("Ahoy"), "{both}");
     files.insert("apps/storefront/new.yaml".to_owned(), localization("ApplyNow", "/data/greeting"));
     assert_ne!(next(&files).trees, base.trees);
 }

@@ -124,4 +124,13 @@ async fn a_branch_shows_what_charts_render_to() {
     stage.dynamic.merge_patch(&resource(&target), "fleet", "delivery", "", &json!({"spec": {"suspend": true}}), "test").await.expect("patched");
     stage.until("no pin", async || Pin::read(&stage.release().await).is_none()).await;
     assert!(stage.shown("harbor", MANIFEST).contains("{p: b2xk}"));
+
+    // A release goes with its Description, also when its chart went before.
+    let description = json!({"apiVersion": APPS, "kind": "Description"});
+    let held = json!({"metadata": {"finalizers": [api::known::finalizer::APP]}});
+    stage.dynamic.merge_patch(&resource(&description), "clusternet-harbor", "web-abcde-helm", "", &held, "test").await.expect("patched");
+    for (like, namespace, name) in [(like, "fleet", "lamp"), (description, "clusternet-harbor", "web-abcde-helm")] {
+        stage.dynamic.delete(&resource(&like), namespace, name, &cluster::dynamic::Precondition::default(), cluster::dynamic::Propagation::Background).await.expect("deleted");
+    }
+    stage.until("the release goes", async || stage.release().await.metadata.deletion_timestamp.is_some() || stage.release().await.metadata.uid.is_none()).await;
 }
