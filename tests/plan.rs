@@ -54,7 +54,7 @@ fn the_exit_code_says_what_would_happen() {
     expect("HEAD~1", &fleet, 2, "one");
     // An override that cannot be applied keeps its feed from being rendered.
     let localization = "apiVersion: apps.clusternet.io/v1alpha1\nkind: Localization\nmetadata: {name: l, namespace: clusternet-one}\n\
-spec:\n  feed: {apiVersion: v1, kind: ConfigMap, namespace: default, name: a}\n  overrides: [{name: m, type: JSONPatch, value: '[{\"op\":\"replace\",\"path\":\"/data/a/b\",\"value\":1}]'}]\n";
+spec:\n  feed: {apiVersion: v1, kind: ConfigMap, namespace: default, name: a}\n  overrides: [{name: m, type: MergePatch, value: 'data: [not: a patch'}]\n";
     commit("localization.yaml", localization);
     expect("HEAD~1", &fleet, 1, "Localization");
     expect("HEAD", &fleet, 0, "nothing changes");
