@@ -67,24 +67,30 @@ pub fn message(error: &kube::Error) -> String {
 }
 
 /// An error and its causes, joined by ": ", without saying the same twice.
-pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn chain<'a>(error: &'a (dyn std::error::Error + 'static)) -> String {
     // The client prints the whole answer of a server; its message is what people need.
-    let said = |error: &(dyn std::error::Error + 'static)| match error.downcast_ref::<kube::Error>() {
+    let said = |error: &(dyn std::error::Error + 'static)| match client(error) {
         Some(api @ kube::Error::Api(_)) => message(api),
         _ => error.to_string(),
     };
+    // What stands behind an answer is the same answer again.
+    let behind = |error: &'a (dyn std::error::Error + 'static)| if matches!(client(error), Some(kube::Error::Api(_))) { None } else { error.source() };
     let mut text = said(error);
-    let mut next = error.source();
+    let mut next = behind(error);
     while let Some(cause) = next {
         let more = said(cause);
         if !text.ends_with(&more) {
             text.push_str(": ");
             text.push_str(&more);
         }
-        // What stands behind an answer is the same answer again.
-        next = if matches!(cause.downcast_ref(), Some(kube::Error::Api(_))) { None } else { cause.source() };
+        next = behind(cause);
     }
     text
+}
+
+/// An error of the client, also one that was boxed as a source.
+fn client<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a kube::Error> {
+    error.downcast_ref().or_else(|| error.downcast_ref::<Box<kube::Error>>().map(|boxed| &**boxed))
 }
 
 #[cfg(test)]
@@ -105,5 +111,15 @@ mod tests {
         assert_eq!(trouble(&api(503, "ServiceUnavailable")), Trouble::Unavailable);
         assert_eq!(trouble(&api(429, "TooManyRequests")), Trouble::Throttled(None));
         assert_eq!(message(&api(404, "NotFound")), "no");
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("ask")]
+    struct Asked(#[source] Box<kube::Error>);
+
+    #[test]
+    fn answers_are_told_by_their_message() {
+        assert_eq!(chain(&api(401, "Unauthorized")), "no");
+        assert_eq!(chain(&Asked(Box::new(api(401, "Unauthorized")))), "ask: no");
     }
 }
