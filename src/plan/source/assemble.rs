@@ -35,13 +35,14 @@ impl Place {
         Self { group: at.group().to_owned(), kind: at.kind, namespace: at.namespace, name: at.name }
     }
 
-    /// The order in which objects are applied: what others refer to comes first, so that the first rendering is the right one.
+    /// The order in which objects are applied: what others refer to comes first, so that the first rendering is the right one; overrides
+    /// before feeds, so that one that applies later comes along with a change of its feed in the same revision.
     #[must_use]
     pub fn wave(&self) -> u8 {
         match (self.group.as_str(), self.kind.as_str()) {
             ("", "Namespace") => 0,
-            ("apps.clusternet.io", "Manifest" | "HelmChart") => 1,
-            ("apps.clusternet.io", "Localization" | "Globalization") => 2,
+            ("apps.clusternet.io", "Localization" | "Globalization") => 1,
+            ("apps.clusternet.io", "Manifest" | "HelmChart") => 2,
             ("apps.clusternet.io", "Subscription" | "Base") => 3,
             _ => 4,
         }
