@@ -90,7 +90,7 @@ impl ChartDirectory {
 /// The revision that a source is through with. Faults in some of its files do not keep charts in others from being read.
 pub(crate) fn settled_revision(source: &GitSource) -> Option<String> {
     let status = source.status.as_ref()?;
-    let is_through = status.conditions.iter().any(|one| one.type_ == condition::READY && one.status != "Unknown");
+    let is_through = api::conditions::find(&status.conditions, condition::READY).is_some_and(|one| one.status != "Unknown");
     Some(status.last_attempted_revision.clone()).filter(|revision| is_through && !revision.is_empty())
 }
 

@@ -405,25 +405,29 @@ fn describe(
 /// The Descriptions of a Base once its steps are done.
 fn after(now: impl Iterator<Item = Arc<Description>>, steps: Vec<Step>) -> Vec<Arc<Description>> {
     let mut all: BTreeMap<String, Arc<Description>> = now.map(|one| (one.metadata.name.clone().unwrap_or_default(), one)).collect();
-    for step in steps {
-        match step {
-            Step::Create { object } if object::text(&object, "kind") == "Description" => {
-                all.extend(Description::from_object(&object).ok().map(|made| (object::name(&object).to_owned(), Arc::new(made))));
-            }
-            Step::Patch { at, patch, .. } if at.kind == "Description" => {
-                if let Some(one) = all.get_mut(&at.name) {
-                    let mut object = one.to_object();
-                    manifest::patch::merge(&mut object, &patch);
-                    if let Ok(made) = Description::from_object(&object) {
-                        *one = Arc::new(made);
-                    }
-                }
-            }
-            Step::Delete { at, .. } if at.kind == "Description" => drop(all.remove(&at.name)),
-            _ => {}
+    for step in &steps {
+        if let Some(made) = made::<Description>(step, |name| all.get(name).map(|one| one.to_object())) {
+            all.insert(made.metadata.name.clone().unwrap_or_default(), Arc::new(made));
+        } else if let Step::Delete { at, .. } = step
+            && at.kind == Description::KIND
+        {
+            all.remove(&at.name);
         }
     }
     all.into_values().collect()
+}
+
+/// The object of a kind that a step makes, or changes; `now` has those that are there, by name.
+fn made<K: Kind>(step: &Step, now: impl FnOnce(&str) -> Option<Value>) -> Option<K> {
+    match step {
+        Step::Create { object } if object::text(object, "kind") == K::KIND => K::from_object(object).ok(),
+        Step::Patch { at, patch, .. } if at.kind == K::KIND => {
+            let mut object = now(&at.name)?;
+            manifest::patch::merge(&mut object, patch);
+            K::from_object(&object).ok()
+        }
+        _ => None,
+    }
 }
 
 fn feed_seen(feed: &Feed, one: &Subscription, inventory: Option<&FeedInventory>, cluster: &ClusterFacts, bound: &str, objects: &Objects) -> FeedSeen {

@@ -204,7 +204,7 @@ fn unrendered(subscription: &Subscription) -> Option<String> {
 }
 
 fn refused(conditions: &[api::Condition], name: &str) -> Option<String> {
-    conditions.iter().find(|one| one.type_ == name && one.status == "False").map(|one| one.message.clone())
+    api::conditions::find(conditions, name).filter(|one| one.status == "False").map(|one| one.message.clone())
 }
 
 /// Columns two blanks apart, as kubectl prints them.

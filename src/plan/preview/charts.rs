@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 use crate::releases::{self, Seen};
 use crate::rendered::{self, Facts, Made, Pin};
-use crate::step::Step;
 use crate::tree::ObjectFile;
 
 /// Rounds of lookups that nobody answers.
@@ -83,16 +82,7 @@ fn wanted(description: &Description, facts: Facts, known: &Known, charts: &dyn C
         found: BTreeMap::new(),
     };
     for step in releases::decide(&seen) {
-        let made = match step {
-            Step::Create { object } => HelmRelease::from_object(&object).ok(),
-            Step::Patch { at, patch, .. } => mine.get(&at.name).and_then(|now| {
-                let mut object = now.to_object();
-                manifest::patch::merge(&mut object, &patch);
-                HelmRelease::from_object(&object).ok()
-            }),
-            _ => None,
-        };
-        if let Some(made) = made {
+        if let Some(made) = super::made::<HelmRelease>(&step, |name| mine.get(name).map(Kind::to_object)) {
             mine.insert(made.metadata.name.clone().unwrap_or_default(), made);
         }
     }

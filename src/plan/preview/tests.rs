@@ -144,12 +144,12 @@ fn secrets_do_not_travel() {
     assert!(all.contains("data.token") && !all.contains("b2xk") && !all.contains("bmV3"), "{all}");
 }
 
-/// One chart for every release.
-struct One(Arc<chart::Chart>);
+/// One answer for every release.
+struct One(Result<Arc<chart::Chart>, String>);
 
 impl Charts for One {
     fn chart(&self, _: &api::apps::HelmRelease, _: &str) -> Option<Result<Arc<chart::Chart>, String>> {
-        Some(Ok(self.0.clone()))
+        Some(self.0.clone())
     }
 
     fn digest(&self, _: &str) -> Option<String> {
@@ -165,7 +165,7 @@ impl Charts for One {
 fn releases_are_shown_as_the_branch_will_have_them() {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {kube: {{ .Capabilities.KubeVersion.Version }}, pass: {{ randAlphaNum 9 }}, old: {{ (lookup \"v1\" \"Secret\" \"yard\" \"s\").kind | default \"none\" }}}\n";
     let files = [("Chart.yaml", "apiVersion: v2\nname: lamp\nversion: 1.0.0\n"), ("templates/a.yaml", text)];
-    let one = One(Arc::new(chart::load(files.into_iter().map(|(p, t)| (p.to_owned(), t.as_bytes().to_vec())).collect()).expect("a chart")));
+    let one = One(Ok(Arc::new(chart::load(files.into_iter().map(|(p, t)| (p.to_owned(), t.as_bytes().to_vec())).collect()).expect("a chart"))));
     let source = "apiVersion: apps.clusternet.io/v1alpha1\nkind: HelmChart\nmetadata: {name: lamp, namespace: shop}\nspec: {repo: 'https://charts.example.org', chart: lamp, targetNamespace: yard}\n---\napiVersion: apps.clusternet.io/v1alpha1\nkind: Subscription\nmetadata: {name: lamps, namespace: shop}\nspec:\n  schedulingStrategy: Replication\n  subscribers: [{clusterAffinity: {}}]\n  feeds: [{apiVersion: apps.clusternet.io/v1alpha1, kind: HelmChart, name: lamp, namespace: shop}]\n";
     let parsed = [("a.yaml".to_owned(), Arc::new(read("a.yaml", Body::Bytes(source.as_bytes()))))].into();
     let settings = Settings { source: "fleet.demo".to_owned(), target_namespaces: Default::default() };
@@ -188,28 +188,12 @@ fn releases_are_shown_as_the_branch_will_have_them() {
     let next = show(&fleet).trees["clusternet-harbor/harbor"].files["shop/lamps/yard.lamp/manifest.yaml"].to_string();
     assert_eq!(next, manifest.replace("old: none", "old: Secret"));
     // What does not render any more stays in the branch.
-    let broken = compute(&desired(&parsed, &settings), Some(&state), &fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &Gone);
+    let none = One(Err("the chart is gone".to_owned()));
+    let broken = compute(&desired(&parsed, &settings), Some(&state), &fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &none);
     assert_eq!(broken.trees["clusternet-harbor/harbor"].files, tree.files);
     assert!(broken.subscriptions["shop/lamps"].findings.iter().any(|f| f.contains("the chart is gone")), "{:?}", broken.subscriptions["shop/lamps"].findings);
-    let gone = compute(&Desired::default(), Some(&state), &fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &Gone);
+    let gone = compute(&Desired::default(), Some(&state), &fleet, &target, &|_| None, Timestamp::UNIX_EPOCH, &none);
     assert_eq!(gone.trees["clusternet-harbor/harbor"].files.len(), 1, "what is not wanted any more does not");
-}
-
-/// Charts that cannot be had.
-struct Gone;
-
-impl Charts for Gone {
-    fn chart(&self, _: &api::apps::HelmRelease, _: &str) -> Option<Result<Arc<chart::Chart>, String>> {
-        Some(Err("the chart is gone".to_owned()))
-    }
-
-    fn digest(&self, _: &str) -> Option<String> {
-        None
-    }
-
-    fn salt(&self) -> &[u8] {
-        b"salt"
-    }
 }
 
 #[test]
