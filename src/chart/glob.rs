@@ -74,6 +74,15 @@ fn to_regex(p: &str) -> Option<String> {
 
 /// Go's `filepath.Match`; `None` for a malformed pattern.
 pub fn path_match(pattern: &str, name: &str) -> Option<bool> {
+    let special = |b: &u8| matches!(b, b'*' | b'?' | b'[' | b'\\');
+    let Some(literal) = pattern.bytes().position(|b| special(&b)) else { return Some(pattern == name) };
+    // Most names differ from a pattern before its first special character or after its last star.
+    if !pattern.as_bytes()[literal..].iter().any(|b| matches!(b, b'[' | b'\\')) {
+        let tail = pattern.rfind(['*', '?']).map_or("", |i| &pattern[i + 1..]);
+        if !name.starts_with(&pattern[..literal]) || !name.ends_with(tail) {
+            return Some(false);
+        }
+    }
     let p: Vec<char> = pattern.chars().collect();
     well_formed(&p)?;
     let n: Vec<char> = name.chars().collect();

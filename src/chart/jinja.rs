@@ -281,7 +281,7 @@ impl Files {
         env.set_recursion_limit(DEPTH);
         env.set_path_join_callback(|name, parent| {
             let below = parent.rsplit_once('/').map_or_else(|| name.to_owned(), |(directory, _)| format!("{directory}/{name}"));
-            String::from_utf8_lossy(&crate::func::path_clean(below.as_bytes())).into_owned().into()
+            crate::text::lossy(&crate::func::path_clean(below.as_bytes())).into_owned().into()
         });
         env.set_formatter(|out, _, value| {
             if value.is_none() || value.is_undefined() {

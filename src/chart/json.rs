@@ -309,7 +309,7 @@ impl Reader<'_> {
             }
             self.digits();
         }
-        let t = String::from_utf8_lossy(&self.b[s..self.i]);
+        let t = crate::text::lossy(&self.b[s..self.i]);
         match t.parse::<f64>() {
             Ok(f) if f.is_finite() => Ok(Val::Float(f)),
             _ => Err(format!("json: cannot unmarshal number {t} into Go value of type float64")),

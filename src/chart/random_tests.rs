@@ -48,6 +48,8 @@ fn body() -> impl Strategy<Value = String> {
             (expression(), many.clone()).prop_map(|(e, a)| format!("{{{{ with $x := {e} }}}}{a}{{{{ end }}}}")),
             (expression(), many.clone()).prop_map(|(e, a)| format!("{{{{ range {e} }}}}{a}{{{{ if .Values }}}}{{{{ break }}}}{{{{ end }}}};{{{{ else }}}}none{{{{ end }}}}")),
             (expression(), many.clone()).prop_map(|(e, a)| format!("{{{{ range $k, $x := {e} }}}}{{{{ $k }}}}{a}{{{{ continue }}}}never{{{{ end }}}}")),
+            (expression(), many.clone(), many.clone()).prop_map(|(e, a, b)| format!("{{{{ range $y := .Values.l }}}}{{{{ range {e} }}}}{a}{{{{ $y }}}}{{{{ else }}}}{{{{ break }}}}{{{{ end }}}}{b}{{{{ $y }}}}{{{{ end }}}}")),
+            (expression(), many.clone()).prop_map(|(e, a)| format!("{{{{ if and {e} ($x := 7) }}}}{{{{ $x }}}}{a}{{{{ end }}}}{{{{ $x }}}}")),
             many.prop_map(|a| format!("{{{{ $x := 0 }}}}{a}{{{{ $x }}}}")),
         ]
     })

@@ -24,7 +24,7 @@ impl Str {
     }
     /// As text, invalid bytes replaced.
     pub fn text(&self) -> std::borrow::Cow<'_, str> {
-        String::from_utf8_lossy(&self.0)
+        crate::text::lossy(&self.0)
     }
 }
 

@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use chart::limit::Limits;
+use chart::template::step::Place;
 use chart::value::Str;
 use chart::{Engine, Request, Val, load, template};
 use rand::rngs::StdRng;
@@ -89,7 +90,7 @@ fn target_of(name: &str) -> Option<Check> {
 fn parse(text: &[u8]) -> Option<String> {
     if let Ok(trees) = chart::template::parse::parse("t", &Str::from(text), &chart::func::number) {
         for tree in trees {
-            let _ = chart::lower::lower(&tree.root);
+            let _ = chart::lower::lower(&tree.root, Place::default());
         }
     }
     None

@@ -115,7 +115,7 @@ fn eq(a: &Val, rest: &[Val]) -> Result<bool, GoErr> {
 }
 
 fn shown(v: &Val, verb: &str) -> String {
-    String::from_utf8_lossy(&sprintf(verb.as_bytes(), std::slice::from_ref(v))).into_owned()
+    crate::text::lossy(&sprintf(verb.as_bytes(), std::slice::from_ref(v))).into_owned()
 }
 
 fn is_nil(v: &Val) -> bool {

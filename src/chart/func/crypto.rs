@@ -147,7 +147,7 @@ fn pem(kind: &str, der: &[u8]) -> String {
     let b = STANDARD.encode(der);
     let mut o = format!("-----BEGIN {kind}-----\n");
     for l in b.as_bytes().chunks(64) {
-        o.push_str(&String::from_utf8_lossy(l));
+        o.push_str(&crate::text::lossy(l));
         o.push('\n');
     }
     o.push_str(&format!("-----END {kind}-----\n"));
@@ -441,7 +441,7 @@ fn make(rt: &mut Runtime, want: Want, key: Key, signer: Option<Cert>) -> Out {
 fn build(_: &mut Runtime, a: &[Val]) -> Out {
     let Ok(c) = STANDARD.decode(s(&a[0])) else { return err("unable to decode base64 certificate") };
     let Ok(k) = STANDARD.decode(s(&a[1])) else { return err("unable to decode base64 private key") };
-    let (c, k) = (String::from_utf8_lossy(&c).into_owned(), String::from_utf8_lossy(&k).into_owned());
+    let (c, k) = (crate::text::lossy(&c).into_owned(), crate::text::lossy(&k).into_owned());
     let Some((_, bytes)) = unpem(&c) else { return err("unable to decode certificate") };
     if let Err(e) = x509_parser::parse_x509_certificate(&bytes) {
         return err(format!("error parsing certificate: decodedCert.Bytes: {e}"));

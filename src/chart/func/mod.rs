@@ -229,7 +229,7 @@ pub(crate) fn s(v: &Val) -> &[u8] {
 
 /// Text of a string argument.
 pub(crate) fn text(v: &Val) -> std::borrow::Cow<'_, str> {
-    String::from_utf8_lossy(s(v))
+    crate::text::lossy(s(v))
 }
 
 /// An int argument.

@@ -151,7 +151,7 @@ fn unescape(t: &str, host: bool) -> Result<String, String> {
             i += 1;
         }
     }
-    Ok(String::from_utf8_lossy(&o).into_owned())
+    Ok(crate::text::lossy(&o).into_owned())
 }
 
 #[derive(Default)]

@@ -18,7 +18,7 @@ fn bare(k: &[u8]) -> bool {
 }
 
 fn key(k: &[u8]) -> String {
-    if bare(k) { String::from_utf8_lossy(k).into_owned() } else { quoted(k) }
+    if bare(k) { crate::text::lossy(k).into_owned() } else { quoted(k) }
 }
 
 fn quoted(b: &[u8]) -> String {

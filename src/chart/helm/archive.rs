@@ -20,7 +20,7 @@ pub fn unpack(data: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
         if kind.is_dir() || kind.is_pax_global_extensions() || kind.is_pax_local_extensions() {
             continue;
         }
-        let full = String::from_utf8_lossy(&e.path_bytes()).into_owned();
+        let full = crate::text::lossy(&e.path_bytes()).into_owned();
         if full.ends_with('/') {
             continue;
         }
@@ -30,7 +30,7 @@ pub fn unpack(data: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
         if rest.starts_with('/') {
             return Err("chart illegally contains absolute paths".into());
         }
-        let name = String::from_utf8_lossy(&crate::func::path_clean(rest.as_bytes())).into_owned();
+        let name = crate::text::lossy(&crate::func::path_clean(rest.as_bytes())).into_owned();
         if name == "." {
             return Err(format!("chart illegally contains content outside the base directory: {}", crate::text::quote::quote(full.as_bytes())));
         }

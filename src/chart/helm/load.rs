@@ -71,7 +71,7 @@ pub fn without_bom(data: Vec<u8>) -> Vec<u8> {
 /// Loads a chart directory given as its files; `.helmignore` is honoured.
 pub fn load(files: BTreeMap<String, Vec<u8>>) -> Result<Chart, LoadError> {
     let fault = |e: String| LoadError(e);
-    let rules = Rules::parse(&files.get(".helmignore").map_or(String::new(), |b| String::from_utf8_lossy(b).into_owned())).map_err(fault)?;
+    let rules = Rules::parse(&files.get(".helmignore").map_or(String::new(), |b| crate::text::lossy(b).into_owned())).map_err(fault)?;
     let mut all: Vec<(String, Vec<u8>)> = files.into_iter().filter(|(n, _)| !rules.ignores(n)).map(|(n, d)| (n, without_bom(d))).collect();
     // A directory walk visits names in order, level by level.
     all.sort_by(|a, b| a.0.split('/').cmp(b.0.split('/')));

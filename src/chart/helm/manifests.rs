@@ -97,7 +97,7 @@ fn helm3() -> Option<&'static Regex> {
 }
 
 /// Splits a file into its documents.
-pub fn split(text: &[u8], rules: Rules) -> Vec<Vec<u8>> {
+pub fn split(text: &[u8], rules: Rules) -> Vec<&[u8]> {
     let mut out = Vec::new();
     if rules == Rules::Helm3 {
         let body = go_trim(text);
@@ -105,35 +105,21 @@ pub fn split(text: &[u8], rules: Rules) -> Vec<Vec<u8>> {
         for d in re.split(body) {
             let d = go_trim(d);
             if !d.is_empty() {
-                out.push(d.to_vec());
+                out.push(d);
             }
         }
         return out;
     }
     let body = go_trim_start(text);
-    let mut push = |d: &[u8]| {
-        if !go_trim(d).is_empty() {
-            out.push(go_trim_start(d).to_vec());
-        }
-    };
     // A separator is `---` at the start of a line with the blanks after it.
-    let mut start = 0;
-    let mut at = 0;
-    loop {
-        if body[at..].starts_with(b"---") {
-            push(&body[start..at]);
-            at += 3;
-            while matches!(body.get(at), Some(b' ' | b'\t')) {
-                at += 1;
-            }
-            start = at;
-        }
-        match body[at..].iter().position(|c| *c == b'\n') {
-            Some(i) => at += i + 1,
-            None => break,
-        }
+    let blanks = |at: usize| at + body[at..].iter().take_while(|c| matches!(c, b' ' | b'\t')).count();
+    let mut start = if body.starts_with(b"---") { blanks(3) } else { 0 };
+    for line in memchr::memmem::find_iter(body, b"\n---") {
+        out.push(go_trim_start(&body[start..line + 1]));
+        start = blanks(line + 4);
     }
-    push(&body[start..]);
+    out.push(go_trim_start(&body[start..]));
+    out.retain(|d| !d.is_empty());
     out
 }
 
@@ -159,7 +145,7 @@ fn read(doc: &Doc<'_>, id: Id) -> Read {
         Kind::Seq(_) => Read::Other("array"),
         Kind::Alias(..) => Read::Other("object"),
         Kind::Scalar { value, plain } => {
-            let text = || Read::Text(String::from_utf8_lossy(value).into_owned());
+            let text = || Read::Text(crate::text::lossy(value).into_owned());
             if !*plain || !n.tag.is_empty() {
                 return text();
             }
@@ -198,6 +184,18 @@ fn entries<'d>(doc: &'d Doc<'_>, id: Id) -> Option<&'d [(Id, Id)]> {
     }
 }
 
+/// A key that is a string or becomes one: neither null nor a large number, the only ones that begin like these.
+fn ordinary_key(doc: &Doc<'_>, id: Id) -> bool {
+    match &doc.node(id).kind {
+        Kind::Scalar { value, plain } => match value.first() {
+            None => false,
+            Some(b'n' | b'N' | b'~' | b'0'..=b'9') if *plain => !matches!(resolve(value), Res::Null | Res::Uint(_)),
+            Some(_) => true,
+        },
+        _ => false,
+    }
+}
+
 const SIMPLE: &str = "util.SimpleHead";
 
 /// Reads the head of a document; the error is Helm's.
@@ -207,9 +205,17 @@ pub fn head(text: &[u8]) -> Result<Head, String> {
     let Some(root) = doc.root else { return Ok(h) };
     // Whatever could fail to decode must be decoded: tags, merges, odd keys, numbers JSON has not.
     let plain = doc.nodes.iter().all(|n| match &n.kind {
-        Kind::Scalar { value, plain } => n.tag.is_empty() && (!plain || value.is_empty() || !matches!(value[0], b'.' | b'-' | b'+' | b'<' | b'~') || value.len() > 1 && value[0] == b'-' && value[1].is_ascii_digit()),
+        Kind::Scalar { value, plain } => {
+            n.tag.is_empty()
+                && (!plain
+                    || match value.first() {
+                        Some(b'.' | b'<') => false,
+                        Some(b'-' | b'+') => value.get(1) != Some(&b'.'),
+                        _ => true,
+                    })
+        }
         Kind::Alias(..) => false,
-        Kind::Map(m) => n.tag.is_empty() && m.iter().all(|(k, _)| matches!(&doc.node(*k).kind, Kind::Scalar { value, .. } if !value.is_empty())),
+        Kind::Map(m) => n.tag.is_empty() && m.iter().all(|(k, _)| ordinary_key(&doc, *k)),
         Kind::Seq(_) => n.tag.is_empty(),
     });
     if !plain {
@@ -226,7 +232,7 @@ pub fn head(text: &[u8]) -> Result<Head, String> {
         let mut found = None;
         for (k, v) in m {
             if let Some(key) = key_text(&doc, *k) {
-                if key == name.as_bytes() {
+                if *key == *name.as_bytes() {
                     return Some(*v);
                 }
                 if key.eq_ignore_ascii_case(name.as_bytes()) {
@@ -271,7 +277,7 @@ pub fn head(text: &[u8]) -> Result<Head, String> {
                             for (k, v) in all {
                                 let Some(key) = key_text(&doc, *k) else { continue };
                                 let t = string(Some(*v), ".metadata.annotations")?;
-                                h.annotations.insert(String::from_utf8_lossy(&key).into_owned(), t);
+                                h.annotations.insert(crate::text::lossy(&key).into_owned(), t);
                             }
                         }
                     }
@@ -323,9 +329,9 @@ pub fn as_hook(document: Document) -> Option<Hook> {
     })
 }
 
-/// The text, invalid bytes replaced; a valid one is not copied.
-fn owned(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes).unwrap_or_else(|invalid| String::from_utf8_lossy(invalid.as_bytes()).into_owned())
+/// The text, invalid bytes replaced.
+fn owned(bytes: &[u8]) -> String {
+    crate::text::lossy(bytes).into_owned()
 }
 
 /// Sorts rendered files (by path) into hooks and other documents; `heads` knows those that were read before.
@@ -337,7 +343,7 @@ pub fn sort(files: &BTreeMap<String, Vec<u8>>, rules: Rules, heads: &Heads) -> R
             continue;
         }
         for content in split(text, rules) {
-            let head = heads.of(&content).map_err(|e| format!("YAML parse error on {path}: {e}"))?;
+            let head = heads.of(content).map_err(|e| format!("YAML parse error on {path}: {e}"))?;
             let document = Document { path: path.clone(), content: owned(content), head };
             if document.head.annotations.contains_key("helm.sh/hook") {
                 hooks.extend(as_hook(document));

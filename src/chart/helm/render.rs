@@ -191,22 +191,9 @@ fn render(chart: &Chart, req: &Request) -> Result<Output, Error> {
     ];
     let release = Val::map(release.into_iter().map(|(k, v)| (Str::from(k), v)).collect());
     let caps = Val::obj(Obj::Caps(caps));
-    let run = |values: &Val, engine: Engine| {
-        let mut parts = Vec::new();
-        collect(&chart, "", true, &typed_values(values), &release, &caps, &mut parts);
-        execute(&chart, parts, req, engine)
-    };
-    let mut files = match req.engine {
-        Engine::Direct => run(&values, Engine::Direct)?,
-        Engine::Jinja => {
-            // Templates may change the values: the evaluator that words faults starts from a copy.
-            let again = values.deep_copy();
-            match run(&values, Engine::Jinja) {
-                Ok(files) => files,
-                Err(_) => run(&again, Engine::Direct)?,
-            }
-        }
-    };
+    let mut parts = Vec::new();
+    collect(&chart, "", true, &typed_values(&values), &release, &caps, &mut parts);
+    let mut files = execute(&chart, parts, req)?;
     let mut notes = String::new();
     let main = format!("{}/templates/NOTES.txt", chart.name());
     for (path, text) in files.iter().filter(|(p, _)| p.ends_with("NOTES.txt")) {
@@ -214,7 +201,7 @@ fn render(chart: &Chart, req: &Request) -> Result<Output, Error> {
             if !notes.is_empty() {
                 notes.push('\n');
             }
-            notes.push_str(&String::from_utf8_lossy(text));
+            notes.push_str(&crate::text::lossy(text));
         }
     }
     files.retain(|p, _| !p.ends_with("NOTES.txt"));
@@ -250,7 +237,7 @@ fn typed_values(v: &Val) -> Val {
 
 fn join(a: &str, b: &str) -> String {
     let p = format!("{a}/{b}");
-    String::from_utf8_lossy(&crate::func::path_clean(p.as_bytes())).into_owned()
+    crate::text::lossy(&crate::func::path_clean(p.as_bytes())).into_owned()
 }
 
 fn collect(c: &Chart, parent: &str, root: bool, values: &Val, release: &Val, caps: &Val, parts: &mut Vec<Part>) -> Val {
@@ -300,7 +287,7 @@ fn parsed(chart: &Chart, p: &Part) -> Arc<Result<Trees, String>> {
     t
 }
 
-fn execute(chart: &Chart, mut parts: Vec<Part>, req: &Request, engine: Engine) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+fn execute(chart: &Chart, mut parts: Vec<Part>, req: &Request) -> Result<BTreeMap<String, Vec<u8>>, Error> {
     // Deeper files first, later names first: shallower definitions win.
     let slashes = |p: &Part| p.name.matches('/').count();
     parts.sort_by(|a, b| (slashes(b), &b.name).cmp(&(slashes(a), &a.name)));
@@ -316,7 +303,7 @@ fn execute(chart: &Chart, mut parts: Vec<Part>, req: &Request, engine: Engine) -
             Err(e) => return Err(Error::Template(parse_fault(&p.name, e))),
         }
     }
-    let env = Env { now: req.now, seed: req.seed, lookup: req.lookup.clone(), limits: req.limits.clone(), engine, cache: chart.compiled.texts.clone() };
+    let env = Env { now: req.now, seed: req.seed, lookup: req.lookup.clone(), limits: req.limits.clone(), engine: req.engine, cache: chart.compiled.texts.clone() };
     let mut rt = Runtime::new(env, Arc::new(set));
     let mut out = BTreeMap::new();
     for p in &parts {
@@ -384,7 +371,7 @@ fn exec_fault(file: &str, e: &GoErr, rules: Rules) -> String {
         }
         at = link.source.as_deref();
     }
-    String::from_utf8_lossy(crate::text::go_trim(out.concat().as_bytes())).into_owned()
+    crate::text::lossy(crate::text::go_trim(out.concat().as_bytes())).into_owned()
 }
 
 /// One link of a chain in Helm's several lines.
@@ -467,7 +454,7 @@ fn print(out: &Output, req: &Request) -> Result<String, Error> {
     if req.show_only.is_empty() {
         return Ok(text);
     }
-    let all: Vec<String> = split(text.as_bytes(), req.rules).into_iter().map(|d| String::from_utf8_lossy(&d).into_owned()).collect();
+    let all: Vec<String> = split(text.as_bytes(), req.rules).into_iter().map(|d| crate::text::lossy(&d).into_owned()).collect();
     let mut shown = String::new();
     for want in &req.show_only {
         let mut found = false;

@@ -15,8 +15,8 @@ pub struct Tree {
     pub name: Str,
     /// The file, for positions.
     pub file: Arc<File>,
-    /// The body.
-    pub root: List,
+    /// The body. Shared, as all bodies are: engines prepare them later and keep them.
+    pub root: Arc<List>,
 }
 
 /// The text a tree was parsed from.
@@ -48,6 +48,10 @@ pub struct List {
     pub pos: Pos,
     /// The nodes.
     pub nodes: Vec<Node>,
+    /// Number of nodes, with those of bodies.
+    pub size: usize,
+    /// A `break` or `continue` ends a `range` around this body.
+    pub leaves: bool,
 }
 
 /// A part of a template body.
@@ -78,7 +82,7 @@ pub struct Branch {
     pub pos: Pos,
     /// Condition, subject or collection.
     pub pipe: Pipe,
-    /// Body. Shared, since engines may prepare it later than what surrounds it.
+    /// Body.
     pub list: Arc<List>,
     /// `else` body.
     pub otherwise: Option<Arc<List>>,
@@ -169,6 +173,23 @@ impl Expr {
 }
 
 impl List {
+    /// A sequence.
+    pub fn new(pos: Pos, nodes: Vec<Node>) -> Self {
+        let (mut size, mut leaves) = (nodes.len(), false);
+        for node in &nodes {
+            match node {
+                Node::Break(_) | Node::Continue(_) => leaves = true,
+                Node::If(b) | Node::With(b) | Node::Range(b) => {
+                    let otherwise = b.otherwise.as_deref();
+                    size += b.list.size + otherwise.map_or(0, |o| o.size);
+                    leaves |= b.list.leaves && !matches!(node, Node::Range(_)) || otherwise.is_some_and(|o| o.leaves);
+                }
+                _ => {}
+            }
+        }
+        Self { pos, nodes, size, leaves }
+    }
+
     /// Only blanks and comments?
     pub fn is_empty(&self) -> bool {
         self.nodes.iter().all(|n| match n {

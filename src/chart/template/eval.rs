@@ -29,7 +29,8 @@ impl Cell {
     }
 }
 
-enum Flow {
+/// Where execution goes on.
+pub(super) enum Flow {
     Next,
     Break,
     Continue,
@@ -37,19 +38,21 @@ enum Flow {
 
 type Res<T> = Result<T, GoErr>;
 
-struct State<'t, 'x> {
-    rt: &'x mut Runtime,
-    name: &'t Str,
-    file: &'t Arc<File>,
-    node: At<'t>,
-    vars: Vec<(u32, Cell)>,
-    out: &'x mut Vec<u8>,
+/// A template that is being executed.
+pub(super) struct State<'t, 'x> {
+    pub(super) rt: &'x mut Runtime,
+    pub(super) name: &'t Str,
+    pub(super) file: &'t Arc<File>,
+    pub(super) node: At<'t>,
+    pub(super) vars: &'x mut Vec<(u32, Cell)>,
+    pub(super) out: &'x mut Vec<u8>,
 }
 
 /// Executes a template.
 pub fn execute(rt: &mut Runtime, tree: &Tree, data: Val, out: &mut Vec<u8>) -> Res<()> {
     let dot = Cell::plain(if matches!(data, Val::Nil) { Val::No } else { data });
-    let mut s = State { rt, name: &tree.name, file: &tree.file, node: At::None, vars: vec![(0, dot.clone())], out };
+    let mut vars = vec![(0, dot.clone())];
+    let mut s = State { rt, name: &tree.name, file: &tree.file, node: At::None, vars: &mut vars, out };
     s.list(&dot, &tree.root).map(|_| ())
 }
 
@@ -155,42 +158,72 @@ pub fn print(out: &mut Vec<u8>, v: &Val) {
     }
 }
 
-/// Elements of a collection for `range`: index and element; `Err` is Go's complaint.
-pub enum Items {
-    /// Nothing to walk.
-    Empty,
-    /// A number: 0 to n-1.
+/// What `range` walks over.
+enum Items {
+    /// A number: 0 to n-1, as int or int64.
     Count(i64, bool),
     /// A list.
     List(Arc<crate::value::List>),
-    /// A map's sorted entries.
-    Map(Vec<(Str, Val)>, bool),
+    /// A map's sorted entries, and whether they sit in interfaces.
+    Map(std::vec::IntoIter<(Str, Val)>, bool),
 }
 
-/// What `range` walks over.
-pub fn items(v: &Val, two: bool) -> Result<Items, String> {
-    let number = |n: i64, wide: bool| {
-        if two {
-            return Err(format!("can't use {n} to iterate over more than one variable"));
-        }
-        Ok(if n > 0 { Items::Count(n, wide) } else { Items::Empty })
-    };
-    match v {
-        Val::No | Val::Nil => {
-            if matches!(v, Val::Nil) {
-                return Err("range can't iterate over <nil>".into());
+/// A `range` that is under way.
+pub(super) struct Walk {
+    items: Items,
+    next: usize,
+    /// Number of variables at the start of a round.
+    mark: usize,
+}
+
+impl Walk {
+    /// What `range` walks over; `Err` is Go's complaint.
+    fn new(v: &Val, two: bool, mark: usize) -> Result<Self, String> {
+        let number = |n: i64, wide: bool| {
+            if two {
+                return Err(format!("can't use {n} to iterate over more than one variable"));
             }
-            Ok(Items::Empty)
+            Ok(Items::Count(n.max(0), wide))
+        };
+        let items = match v {
+            Val::No => Items::Count(0, false),
+            Val::Nil => return Err("range can't iterate over <nil>".into()),
+            Val::Int(n) => number(*n, false)?,
+            Val::Int64(n) => number(*n, true)?,
+            Val::Byte(n) => number(*n as i64, false)?,
+            Val::List(l) => Items::List(l.clone()),
+            Val::Map(m) => Items::Map(m.entries().into_iter(), m.is_plain()),
+            v => return Err(format!("range can't iterate over {}", sprint(v))),
+        };
+        Ok(Self { items, next: 0, mark })
+    }
+
+    /// Rounds that are left.
+    pub(super) fn len(&self) -> usize {
+        match &self.items {
+            Items::Count(n, _) => usize::try_from(*n).unwrap_or_default() - self.next,
+            Items::List(l) => l.v.len() - self.next,
+            Items::Map(entries, _) => entries.len(),
         }
-        Val::Int(n) => number(*n, false),
-        Val::Int64(n) => number(*n, true),
-        Val::Byte(n) => number(*n as i64, false),
-        Val::List(l) => Ok(if l.v.is_empty() { Items::Empty } else { Items::List(l.clone()) }),
-        Val::Map(m) => {
-            let e = m.entries();
-            Ok(if e.is_empty() { Items::Empty } else { Items::Map(e, m.is_plain()) })
+    }
+
+    /// Number of variables at the start of a round.
+    pub(super) fn mark(&self) -> usize {
+        self.mark
+    }
+
+    /// Index and element of the next round.
+    pub(super) fn next(&mut self) -> Option<(Val, Cell)> {
+        if self.len() == 0 {
+            return None;
         }
-        v => Err(format!("range can't iterate over {}", sprint(v))),
+        let i = self.next;
+        self.next += 1;
+        Some(match &mut self.items {
+            Items::Count(_, wide) => (Val::No, Cell::plain(if *wide { Val::Int64(i as i64) } else { Val::Int(i as i64) })),
+            Items::List(l) => (Val::Int(i as i64), Cell { v: l.v[i].clone(), iface: l.ty == ListTy::Any }),
+            Items::Map(entries, iface) => entries.next().map(|(k, v)| (Val::Str(k), Cell { v, iface: *iface }))?,
+        })
     }
 }
 
@@ -199,7 +232,7 @@ impl<'t> State<'t, '_> {
         Err(exec_error(self.file, self.name, &self.node, text.as_ref(), None))
     }
 
-    fn list(&mut self, dot: &Cell, l: &'t List) -> Res<Flow> {
+    pub(super) fn list(&mut self, dot: &Cell, l: &'t List) -> Res<Flow> {
         for n in &l.nodes {
             match self.walk(dot, n)? {
                 Flow::Next => {}
@@ -209,7 +242,7 @@ impl<'t> State<'t, '_> {
         Ok(Flow::Next)
     }
 
-    fn walk(&mut self, dot: &Cell, n: &'t Node) -> Res<Flow> {
+    pub(super) fn walk(&mut self, dot: &Cell, n: &'t Node) -> Res<Flow> {
         self.rt.burn(1)?;
         self.node = At::Node(n);
         match n {
@@ -249,70 +282,51 @@ impl<'t> State<'t, '_> {
         stacker::maybe_grow(64 << 10, 1 << 20, || self.list(dot, l))
     }
 
+    /// Starts a range.
+    pub(super) fn walk_over(&mut self, dot: &Cell, b: &'t Branch) -> Res<Walk> {
+        let v = self.pipeline(dot, &b.pipe)?;
+        match Walk::new(&v, b.pipe.decl.len() > 1, self.vars.len()) {
+            Ok(walk) => Ok(walk),
+            Err(e) => self.fail(e),
+        }
+    }
+
+    /// Sets the variables of a round; `mark` is the number of variables at its start.
+    pub(super) fn bind(&mut self, b: &'t Branch, mark: usize, index: Val, element: &Cell) -> Res<()> {
+        self.rt.burn(1)?;
+        match &b.pipe.decl[..] {
+            [] => {}
+            [v] if b.pipe.assign => self.set(v, element.clone()),
+            [k, v] if b.pipe.assign => {
+                self.set(k, Cell::plain(index));
+                self.set(v, element.clone());
+            }
+            [_] => self.vars[mark - 1].1 = element.clone(),
+            _ => {
+                self.vars[mark - 1].1 = element.clone();
+                self.vars[mark - 2].1 = Cell::plain(index);
+            }
+        }
+        Ok(())
+    }
+
     fn range(&mut self, dot: &Cell, b: &'t Branch) -> Res<Flow> {
         let outer = self.vars.len();
-        let v = self.pipeline(dot, &b.pipe)?;
-        let items = match items(&v, b.pipe.decl.len() > 1) {
-            Ok(i) => i,
-            Err(e) => return self.fail(e),
-        };
-        let mark = self.vars.len();
-        let once = |s: &mut Self, index: Val, elem: Cell| -> Res<bool> {
-            s.rt.burn(1)?;
-            let d = &b.pipe.decl;
-            if !d.is_empty() {
-                let (first, second) = (mark - d.len().min(mark), mark - 1);
-                if d.len() > 1 {
-                    if b.pipe.assign {
-                        s.set(&d[0], Cell::plain(index));
-                        s.set(&d[1], elem.clone());
-                    } else {
-                        s.vars[second].1 = elem.clone();
-                        s.vars[first].1 = Cell::plain(index);
-                    }
-                } else if b.pipe.assign {
-                    s.set(&d[0], elem.clone());
-                } else {
-                    s.vars[second].1 = elem.clone();
-                }
-            }
-            let f = s.nested(&elem, &b.list)?;
-            s.vars.truncate(mark);
-            Ok(!matches!(f, Flow::Break))
-        };
-        match items {
-            Items::Empty => {
-                if let Some(e) = &b.otherwise {
-                    let f = self.nested(dot, e)?;
-                    self.vars.truncate(outer);
-                    return Ok(f);
-                }
-            }
-            Items::Count(n, wide) => {
-                for i in 0..n {
-                    if !once(self, Val::No, Cell::plain(if wide { Val::Int64(i) } else { Val::Int(i) }))? {
-                        break;
-                    }
-                }
-            }
-            Items::List(l) => {
-                let iface = l.ty == ListTy::Any;
-                for (i, e) in l.v.iter().enumerate() {
-                    if !once(self, Val::Int(i as i64), Cell { v: e.clone(), iface })? {
-                        break;
-                    }
-                }
-            }
-            Items::Map(e, iface) => {
-                for (k, v) in e {
-                    if !once(self, Val::Str(k), Cell { v, iface })? {
-                        break;
-                    }
-                }
+        let mut walk = self.walk_over(dot, b)?;
+        let mut flow = Flow::Next;
+        if let (0, Some(otherwise)) = (walk.len(), &b.otherwise) {
+            flow = self.nested(dot, otherwise)?;
+        }
+        while let Some((index, element)) = walk.next() {
+            self.bind(b, walk.mark, index, &element)?;
+            let round = self.nested(&element, &b.list)?;
+            self.vars.truncate(walk.mark);
+            if matches!(round, Flow::Break) {
+                break;
             }
         }
         self.vars.truncate(outer);
-        Ok(Flow::Next)
+        Ok(flow)
     }
 
     fn template(&mut self, dot: &Cell, name: &'t Str, pipe: Option<&'t Pipe>) -> Res<()> {
@@ -330,8 +344,7 @@ impl<'t> State<'t, '_> {
             });
         }
         let from = self.out.len();
-        let (rt, out) = (&mut *self.rt, &mut *self.out);
-        stacker::maybe_grow(128 << 10, 2 << 20, || execute(rt, &tree, data, out))?;
+        self.rt.dispatch(&tree, data, self.out)?;
         self.rt.leave();
         self.rt.grew(self.out.len() - from)
     }
@@ -342,7 +355,7 @@ impl<'t> State<'t, '_> {
         }
     }
 
-    fn pipeline(&mut self, dot: &Cell, p: &'t Pipe) -> Res<Val> {
+    pub(super) fn pipeline(&mut self, dot: &Cell, p: &'t Pipe) -> Res<Val> {
         self.node = At::Pipe(p);
         let mut value: Option<Val> = None;
         for c in &p.cmds {

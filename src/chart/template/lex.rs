@@ -75,7 +75,7 @@ pub enum Kind {
 }
 
 /// A token.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Item {
     /// Kind.
     pub kind: Kind,
@@ -83,10 +83,8 @@ pub struct Item {
     pub pos: usize,
     /// Line, from 1.
     pub line: usize,
-    /// Start and end of its text; `message` replaces it for faults.
+    /// Start and end of its text; the lexer's message replaces it for a fault.
     pub span: (usize, usize),
-    /// Message of a fault.
-    pub message: String,
 }
 
 /// The lexer.
@@ -101,6 +99,8 @@ pub struct Lexer<'a> {
     start_line: usize,
     inside: bool,
     dead: bool,
+    /// What the fault says that ended it.
+    pub message: String,
 }
 
 const EOF: i32 = -1;
@@ -120,7 +120,7 @@ fn alnum(r: i32) -> bool {
 impl<'a> Lexer<'a> {
     /// A lexer over a text.
     pub fn new(input: &'a [u8]) -> Self {
-        Self { input, pos: 0, start: 0, at_eof: false, paren: 0, line: 1, start_line: 1, inside: false, dead: false }
+        Self { input, pos: 0, start: 0, at_eof: false, paren: 0, line: 1, start_line: 1, inside: false, dead: false, message: String::new() }
     }
 
     /// Text of a token.
@@ -132,9 +132,9 @@ impl<'a> Lexer<'a> {
     pub fn show(&self, it: &Item) -> String {
         match it.kind {
             Kind::Eof => "EOF".into(),
-            Kind::Error => it.message.clone(),
+            Kind::Error => self.message.clone(),
             Kind::Block | Kind::Break | Kind::Continue | Kind::Dot | Kind::Define | Kind::Else | Kind::End | Kind::If | Kind::Nil | Kind::Range | Kind::Template | Kind::With => {
-                format!("<{}>", String::from_utf8_lossy(self.text(it)))
+                format!("<{}>", crate::text::lossy(self.text(it)))
             }
             _ => {
                 let t = self.text(it);
@@ -158,11 +158,14 @@ impl<'a> Lexer<'a> {
             self.at_eof = true;
             return EOF;
         }
+        let b = self.input[self.pos];
+        if b < 0x80 {
+            self.pos += 1;
+            self.line += usize::from(b == b'\n');
+            return i32::from(b);
+        }
         let (r, w) = decode_rune(&self.input[self.pos..]);
         self.pos += w;
-        if r == '\n' {
-            self.line += 1;
-        }
         r as i32
     }
 
@@ -171,12 +174,18 @@ impl<'a> Lexer<'a> {
             self.at_eof = true;
             return EOF;
         }
-        decode_rune(&self.input[self.pos..]).0 as i32
+        let b = self.input[self.pos];
+        if b < 0x80 { i32::from(b) } else { decode_rune(&self.input[self.pos..]).0 as i32 }
     }
 
     fn backup(&mut self) {
         if !self.at_eof && self.pos > 0 {
             let mut i = self.pos - 1;
+            if self.input[i] < 0x80 {
+                self.pos = i;
+                self.line -= usize::from(self.input[i] == b'\n');
+                return;
+            }
             while i > 0 && self.pos - i < 4 && self.input[i] & 0xC0 == 0x80 {
                 i -= 1;
             }
@@ -184,21 +193,18 @@ impl<'a> Lexer<'a> {
                 i = self.pos - 1;
             }
             self.pos = i;
-            if self.input[self.pos] == b'\n' {
-                self.line -= 1;
-            }
         }
     }
 
     fn item(&mut self, kind: Kind) -> Item {
-        let it = Item { kind, pos: self.start, line: self.start_line, span: (self.start, self.pos), message: String::new() };
+        let it = Item { kind, pos: self.start, line: self.start_line, span: (self.start, self.pos) };
         self.start = self.pos;
         self.start_line = self.line;
         it
     }
 
     fn newlines(&self, a: usize, b: usize) -> usize {
-        self.input[a..b].iter().filter(|c| **c == b'\n').count()
+        memchr::memchr_iter(b'\n', &self.input[a..b]).count()
     }
 
     fn ignore(&mut self) {
@@ -209,7 +215,8 @@ impl<'a> Lexer<'a> {
 
     fn fault(&mut self, message: String) -> Item {
         self.dead = true;
-        Item { kind: Kind::Error, pos: self.start, line: self.start_line, span: (0, 0), message }
+        self.message = message;
+        Item { kind: Kind::Error, pos: self.start, line: self.start_line, span: (0, 0) }
     }
 
     fn accept(&mut self, set: &str) -> bool {
@@ -240,7 +247,7 @@ impl<'a> Lexer<'a> {
     /// The next token.
     pub fn next_item(&mut self) -> Item {
         if self.dead {
-            return Item { kind: Kind::Eof, pos: 0, line: self.start_line, span: (0, 0), message: String::new() };
+            return Item { kind: Kind::Eof, pos: 0, line: self.start_line, span: (0, 0) };
         }
         if self.inside { self.inside_action() } else { self.text_mode() }
     }
@@ -408,14 +415,20 @@ impl<'a> Lexer<'a> {
         self.item(Kind::Space)
     }
 
-    fn identifier(&mut self) -> Item {
-        let r = loop {
+    /// Passes letters and digits; gives what comes after them.
+    fn word(&mut self) -> i32 {
+        loop {
+            self.pos += self.rest().iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
             let r = self.next();
             if !alnum(r) {
                 self.backup();
-                break r;
+                return r;
             }
-        };
+        }
+    }
+
+    fn identifier(&mut self) -> Item {
+        let r = self.word();
         if !self.at_terminator() {
             return self.fault(format!("bad character {}", rune_name(r as u32)));
         }
@@ -441,13 +454,7 @@ impl<'a> Lexer<'a> {
         if self.at_terminator() {
             return self.item(if kind == Kind::Variable { kind } else { Kind::Dot });
         }
-        let r = loop {
-            let r = self.next();
-            if !alnum(r) {
-                self.backup();
-                break r;
-            }
-        };
+        let r = self.word();
         if !self.at_terminator() {
             return self.fault(format!("bad character {}", rune_name(r as u32)));
         }
@@ -525,12 +532,5 @@ impl<'a> Lexer<'a> {
 /// First place of a needle.
 pub fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
     let first = *needle.first()?;
-    let mut from = 0;
-    while let Some(i) = hay[from..].iter().position(|b| *b == first) {
-        if hay[from + i..].starts_with(needle) {
-            return Some(from + i);
-        }
-        from += i + 1;
-    }
-    None
+    memchr::memchr_iter(first, hay).find(|i| hay[*i..].starts_with(needle))
 }

@@ -142,7 +142,7 @@ fn files(name: &[u8]) -> Option<&'static Method> {
         b"Get" => m(&[S], |_, r, a| Ok(content(r, text(&a[0])))),
         b"GetBytes" => m(&[S], |_, r, a| Ok(str_to_bytes(content(r, text(&a[0]))))),
         b"Glob" => m(&[S], |_, r, a| {
-            let g = Glob::new(&String::from_utf8_lossy(text(&a[0])));
+            let g = Glob::new(&crate::text::lossy(text(&a[0])));
             let t: Tree = map(r).map_or(Tree::new(), |m| m.entries().into_iter().filter(|(k, _)| g.matches(&k.text())).collect());
             Ok(Val::typed_map(MapTy::Files, t))
         }),
@@ -299,7 +299,7 @@ fn times(name: &[u8]) -> Option<&'static Method> {
             let n = date::parts(&time(r)).weekday;
             Ok(Val::obj(Obj::Named("time.Weekday", n as i64, date::DAYS[n as usize].into())))
         }),
-        b"Format" => m(&[S], |_, r, a| Ok(Val::str(date::format(&String::from_utf8_lossy(text(&a[0])), &time(r))))),
+        b"Format" => m(&[S], |_, r, a| Ok(Val::str(date::format(&crate::text::lossy(text(&a[0])), &time(r))))),
         b"String" => m(&[], |_, r, _| Ok(Val::str(date::show(&time(r))))),
         b"UTC" => m(&[], |_, r, _| Ok(Val::obj(Obj::Time(date::to_zone(&time(r), "UTC"))))),
         b"Local" => m(&[], |_, r, _| Ok(Val::obj(Obj::Time(date::to_zone(&time(r), "Local"))))),

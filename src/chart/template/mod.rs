@@ -6,3 +6,4 @@ pub mod lex;
 pub mod method;
 pub mod number;
 pub mod parse;
+pub mod step;

@@ -185,7 +185,7 @@ fn simplify(n: &mut Num) {
 
 /// Reads a number token; `character` for `'x'` constants.
 pub fn number(text: &[u8], character: bool, complex: bool) -> Result<Num, String> {
-    let t = String::from_utf8_lossy(text).into_owned();
+    let t = crate::text::lossy(text).into_owned();
     let mut n = Num { text: t.clone(), ..Num::default() };
     if character {
         let (r, used) = unquote_char(&text[1..], text[0]).ok_or("invalid syntax")?;

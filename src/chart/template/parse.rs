@@ -40,12 +40,12 @@ struct Parser<'a> {
 /// Parses a text under a name; `function` gives the number of a known function.
 pub fn parse(name: &str, text: &Str, function: &dyn Fn(&str) -> Option<u16>) -> Result<Trees, String> {
     let file = Arc::new(File { name: Str::from(name), text: text.clone() });
-    let eof = Item { kind: Kind::Eof, pos: 0, line: 1, span: (0, 0), message: String::new() };
+    let eof = Item { kind: Kind::Eof, pos: 0, line: 1, span: (0, 0) };
     let mut p = Parser {
         lex: Lexer::new(text.as_bytes()),
         file,
         function,
-        token: [eof.clone(), eof.clone(), eof],
+        token: [eof; 3],
         peeked: 0,
         vars: vec![Str::from("$")],
         symbols: BTreeMap::from([(Str::from("$"), 0)]),
@@ -69,7 +69,7 @@ impl<'a> Parser<'a> {
         } else {
             self.token[0] = self.lex.next_item();
         }
-        self.token[self.peeked].clone()
+        self.token[self.peeked]
     }
 
     fn backup(&mut self) {
@@ -92,7 +92,7 @@ impl<'a> Parser<'a> {
             self.peeked = 1;
             self.token[0] = self.lex.next_item();
         }
-        self.token[self.peeked - 1].clone()
+        self.token[self.peeked - 1]
     }
 
     fn next_solid(&mut self) -> Item {
@@ -119,11 +119,11 @@ impl<'a> Parser<'a> {
             let mut extra = String::new();
             if self.action_line != 0 && self.action_line != t.line {
                 extra = format!(" in action started at {}:{}", self.file.name, self.action_line);
-                if t.message.ends_with(" action") {
+                if self.lex.message.ends_with(" action") {
                     extra = extra[" in action".len()..].into();
                 }
             }
-            return self.fail(format!("{}{extra}", t.message));
+            return self.fail(format!("{}{extra}", self.lex.message));
         }
         self.fail(format!("unexpected {} in {context}", self.lex.show(t)))
     }
@@ -134,7 +134,7 @@ impl<'a> Parser<'a> {
     }
 
     fn add(&mut self, name: Str, root: List) -> Res<()> {
-        let file = self.file.clone();
+        let (file, root) = (self.file.clone(), Arc::new(root));
         match self.set.iter_mut().find(|t| t.name == name) {
             None => self.set.push(Tree { name, file, root }),
             Some(t) if t.root.is_empty() => t.root = root,
@@ -145,7 +145,7 @@ impl<'a> Parser<'a> {
     }
 
     fn top(&mut self) -> Res<List> {
-        let mut list = List { pos: self.peek().pos as Pos, nodes: Vec::new() };
+        let (pos, mut nodes) = (self.peek().pos as Pos, Vec::new());
         while self.peek().kind != Kind::Eof {
             if self.peek().kind == Kind::LeftDelim {
                 let delim = self.next();
@@ -156,12 +156,12 @@ impl<'a> Parser<'a> {
                 self.backup2(delim);
             }
             match self.text_or_action()? {
-                Step::Node(n) => list.nodes.push(n),
+                Step::Node(n) => nodes.push(n),
                 Step::End => return self.fail("unexpected {{end}}"),
                 Step::Else(_) => return self.fail("unexpected {{else}}"),
             }
         }
-        Ok(list)
+        Ok(List::new(pos, nodes))
     }
 
     /// Runs a body with its own variables, as `define` and `block` have them.
@@ -201,11 +201,11 @@ impl<'a> Parser<'a> {
     }
 
     fn item_list(&mut self) -> Res<(List, Step)> {
-        let mut list = List { pos: self.peek_solid().pos as Pos, nodes: Vec::new() };
+        let (pos, mut nodes) = (self.peek_solid().pos as Pos, Vec::new());
         while self.peek_solid().kind != Kind::Eof {
             match self.text_or_action()? {
-                Step::Node(n) => list.nodes.push(n),
-                end => return Ok((list, end)),
+                Step::Node(n) => nodes.push(n),
+                end => return Ok((List::new(pos, nodes), end)),
             }
         }
         self.fail("unexpected EOF")
@@ -323,11 +323,11 @@ impl<'a> Parser<'a> {
                 match word {
                     Some(w) if context == "if" && kind == Kind::If => {
                         self.next();
-                        Some(Arc::new(List { pos: w.pos as Pos, nodes: vec![Node::If(self.control("if")?)] }))
+                        Some(Arc::new(List::new(w.pos as Pos, vec![Node::If(self.control("if")?)])))
                     }
                     Some(w) if context == "with" && kind == Kind::With => {
                         self.next();
-                        Some(Arc::new(List { pos: w.pos as Pos, nodes: vec![Node::With(self.control("with")?)] }))
+                        Some(Arc::new(List::new(w.pos as Pos, vec![Node::With(self.control("with")?)])))
                     }
                     _ => {
                         let (list, next) = self.item_list()?;
@@ -468,7 +468,7 @@ impl<'a> Parser<'a> {
         let text = self.lex.text(&t);
         Ok(Some(match t.kind {
             Kind::Identifier => {
-                let name = String::from_utf8_lossy(text);
+                let name = crate::text::lossy(text);
                 let Some(f) = (self.function)(&name) else {
                     return self.fail(format!("function {} not defined", quote(text)));
                 };

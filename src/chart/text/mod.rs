@@ -104,3 +104,8 @@ pub fn rune_name(r: u32) -> String {
         _ => format!("U+{r:04X}"),
     }
 }
+
+/// As text, invalid bytes replaced. Nearly all bytes are valid, which the check alone finds out much faster.
+pub fn lossy(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), std::borrow::Cow::Borrowed)
+}

@@ -5,6 +5,7 @@ use super::resolve::{Res, resolve};
 use crate::text::fmt::float_g32;
 use crate::value::{Str, Tree, Val};
 use base64::Engine as _;
+use std::borrow::Cow;
 
 /// Why a document was refused: the reference's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,25 +81,26 @@ fn short(tag: &str) -> String {
 }
 
 /// A key of a YAML map as JSON's string.
-pub fn key_text(doc: &Doc<'_>, id: Id) -> Option<Vec<u8>> {
+pub fn key_text<'d>(doc: &'d Doc<'_>, id: Id) -> Option<Cow<'d, [u8]>> {
     match &doc.node(id).kind {
         Kind::Scalar { value, plain } => {
             let n = doc.node(id);
             if n.tag.is_empty() && *plain {
-                return Some(match resolve(value) {
-                    Res::Bool(b) => b.to_string().into_bytes(),
-                    Res::Int(i) => i.to_string().into_bytes(),
-                    Res::Float(f) => match float_g32(f).as_str() {
-                        "+Inf" => b".inf".to_vec(),
-                        "-Inf" => b"-.inf".to_vec(),
-                        "NaN" => b".nan".to_vec(),
-                        s => s.as_bytes().to_vec(),
+                let text = match resolve(value) {
+                    Res::Bool(b) => b.to_string(),
+                    Res::Int(i) => i.to_string(),
+                    Res::Float(f) => match float_g32(f) {
+                        s if s == "+Inf" => ".inf".to_owned(),
+                        s if s == "-Inf" => "-.inf".to_owned(),
+                        s if s == "NaN" => ".nan".to_owned(),
+                        s => s,
                     },
                     Res::Null | Res::Uint(_) => return None,
-                    Res::Timestamp | Res::Str => value.to_vec(),
-                });
+                    Res::Timestamp | Res::Str => return Some(Cow::Borrowed(value)),
+                };
+                return Some(Cow::Owned(text.into_bytes()));
             }
-            Some(value.to_vec())
+            Some(Cow::Borrowed(value))
         }
         Kind::Alias(_, t) => key_text(doc, *t),
         _ => None,
@@ -187,7 +189,7 @@ impl Decoder<'_, '_> {
                 None => return Err(self.bad_key(*k)),
             };
             let value = stacker::maybe_grow(64 << 10, 1 << 20, || self.value(*v))?;
-            m.insert(Str::from(key), value);
+            m.insert(Str::from(&*key), value);
         }
         Ok(())
     }
@@ -195,7 +197,7 @@ impl Decoder<'_, '_> {
     fn bad_key(&self, k: Id) -> Fault {
         match &self.doc.node(k).kind {
             Kind::Scalar { value, .. } if matches!(resolve(value), Res::Null) => converting("unsupported map key of type: %!s(<nil>), key: <nil>, value: <nil>"),
-            Kind::Scalar { value, .. } => converting(format!("unsupported map key of type: uint64, key: {}, value: <nil>", String::from_utf8_lossy(value))),
+            Kind::Scalar { value, .. } => converting(format!("unsupported map key of type: uint64, key: {}, value: <nil>", crate::text::lossy(value))),
             _ => yaml(format!("invalid map key: {}", go_syntax(self.doc, k, 0))),
         }
     }
@@ -239,7 +241,7 @@ impl Decoder<'_, '_> {
         if tag.is_empty() {
             return if plain { self.resolved(value, resolve(value)) } else { text() };
         }
-        let bad = |r: &str| Err(yaml(format!("cannot decode {r} `{}` as a {}", String::from_utf8_lossy(value), short(tag))));
+        let bad = |r: &str| Err(yaml(format!("cannot decode {r} `{}` as a {}", crate::text::lossy(value), short(tag))));
         let name = |r: &Res| match r {
             Res::Null => "!!null",
             Res::Bool(_) => "!!bool",

@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 /// Order of keys: numbers inside text by value, letters after other characters.
 pub fn natural(a: &[u8], b: &[u8]) -> Ordering {
     // Runs of plain letters compare as bytes: the usual case.
-    let (ar, br): (Vec<char>, Vec<char>) = (String::from_utf8_lossy(a).chars().collect(), String::from_utf8_lossy(b).chars().collect());
+    let (ar, br): (Vec<char>, Vec<char>) = (crate::text::lossy(a).chars().collect(), crate::text::lossy(b).chars().collect());
     for i in 0..ar.len().min(br.len()) {
         if ar[i] == br[i] {
             continue;
@@ -330,7 +330,7 @@ impl Emitter {
             }
         };
         // DEL, C1 controls and the like pass JSON unescaped and are refused when read as YAML.
-        if s.iter().any(|c| *c == 0x7f || *c >= 0xC2) && s.iter().any(|c| *c == 0x7f || *c == 0xC2 || *c == 0xEF) && String::from_utf8_lossy(s).chars().any(|c| matches!(c as u32, 0x7F..=0x84 | 0x86..=0x9F | 0xFFFE | 0xFFFF)) {
+        if s.iter().any(|c| *c == 0x7f || *c >= 0xC2) && s.iter().any(|c| *c == 0x7f || *c == 0xC2 || *c == 0xEF) && crate::text::lossy(s).chars().any(|c| matches!(c as u32, 0x7F..=0x84 | 0x86..=0x9F | 0xFFFE | 0xFFFF)) {
             self.ok = false;
             return;
         }
@@ -382,7 +382,7 @@ impl Emitter {
         }
         if self.column + v.len() <= WIDTH || !breaks {
             self.out.extend_from_slice(v);
-            self.column += String::from_utf8_lossy(v).chars().count();
+            self.column += crate::text::lossy(v).chars().count();
         } else {
             let mut spaces = false;
             let mut i = 0;

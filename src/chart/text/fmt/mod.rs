@@ -98,7 +98,7 @@ fn object(o: &Obj, depth: usize, plus: bool) -> String {
             let helm = object(&Obj::Helm(c.helm.clone()), 1, plus);
             let amp = if depth == 0 { "&" } else { "" };
             let name = |n: &str| if plus { format!("{n}:") } else { String::new() };
-            format!("{amp}{{{}{kube} {}{} {}{helm}}}", name("KubeVersion"), name("APIVersions"), String::from_utf8_lossy(&apis), name("HelmVersion"))
+            format!("{amp}{{{}{kube} {}{} {}{helm}}}", name("KubeVersion"), name("APIVersions"), crate::text::lossy(&apis), name("HelmVersion"))
         }
         // Kept behind a pointer by its methods only: printed as a struct unless addressable, where String() applies.
         Obj::Kube(k) => k.normalized.clone(),
@@ -145,7 +145,7 @@ fn fields(plus: bool, all: &[(&str, &String)]) -> String {
 pub fn sprint(v: &Val) -> String {
     let mut out = Vec::new();
     write_v(&mut out, v);
-    String::from_utf8_lossy(&out).into_owned()
+    crate::text::lossy(&out).into_owned()
 }
 
 /// `fmt.Sprint`: a blank between two neighbours that are both no strings.
@@ -294,7 +294,7 @@ fn string(out: &mut Vec<u8>, s: &[u8], verb: u8, f: &Flags) -> bool {
         b'q' => {
             let t = truncate(s, f);
             let q = if f.sharp && !t.contains(&b'`') && std::str::from_utf8(&t).is_ok_and(|s| s.chars().all(|c| c == '\t' || c >= ' ' && c != '\u{7f}' && c != '\u{feff}')) {
-                format!("`{}`", String::from_utf8_lossy(&t))
+                format!("`{}`", crate::text::lossy(&t))
             } else if f.plus {
                 quote_ascii(&t)
             } else {

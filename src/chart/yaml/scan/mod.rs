@@ -109,6 +109,8 @@ pub struct Scanner<'a> {
     flow: usize,
     key_allowed: bool,
     keys: Vec<Key>,
+    /// Line breaks inside of a plain scalar; the room for them is used again.
+    breaks: (Vec<u8>, Vec<u8>),
 }
 
 /// Deepest nesting of flow or block collections.
@@ -132,6 +134,7 @@ impl<'a> Scanner<'a> {
             flow: 0,
             key_allowed: true,
             keys: vec![Key::default()],
+            breaks: Default::default(),
         };
         check_encoding(b)?;
         if b.starts_with(&[0xEF, 0xBB, 0xBF]) {
@@ -193,6 +196,22 @@ impl<'a> Scanner<'a> {
     fn skip_ascii(&mut self, n: usize) {
         self.at.index += n;
         self.at.column += n;
+    }
+
+    /// Passes what is left of the line.
+    fn skip_to_break(&mut self) {
+        loop {
+            let run = run_of(self.rest(), |c| (0x20..0x80).contains(&c));
+            self.skip_ascii(run);
+            if self.breakz(0) {
+                return;
+            }
+            self.skip();
+        }
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        &self.b[self.at.index.min(self.b.len())..]
     }
 
     fn skip_line(&mut self) {
@@ -505,13 +524,13 @@ impl<'a> Scanner<'a> {
             if self.at.column == 0 && self.b[self.at.index.min(self.b.len())..].starts_with(&[0xEF, 0xBB, 0xBF]) {
                 self.skip();
             }
+            let spaces = run_of(self.rest(), |c| c == b' ');
+            self.skip_ascii(spaces);
             while self.byte(0) == b' ' || self.byte(0) == b'\t' && (self.flow > 0 || !self.key_allowed) {
                 self.skip_ascii(1);
             }
             if self.byte(0) == b'#' {
-                while !self.breakz(0) {
-                    self.skip();
-                }
+                self.skip_to_break();
             }
             if self.brk(0) == 0 {
                 return Ok(());
@@ -570,9 +589,7 @@ impl<'a> Scanner<'a> {
         let end = self.at;
         self.blanks();
         if self.byte(0) == b'#' {
-            while !self.breakz(0) {
-                self.skip();
-            }
+            self.skip_to_break();
         }
         if !self.breakz(0) {
             return self.fault(start, "did not find expected comment or line break");
@@ -694,8 +711,13 @@ impl<'a> Scanner<'a> {
         if !has {
             return self.fault(start, "did not find expected tag URI");
         }
-        Ok(String::from_utf8_lossy(&s).into_owned())
+        Ok(crate::text::lossy(&s).into_owned())
     }
+}
+
+/// Length of the run of bytes of a kind at the start.
+fn run_of(b: &[u8], kind: impl Fn(u8) -> bool) -> usize {
+    b.iter().position(|c| !kind(*c)).unwrap_or(b.len())
 }
 
 fn check_encoding(b: &[u8]) -> Result<(), Error> {
@@ -728,8 +750,14 @@ fn check_encoding(b: &[u8]) -> Result<(), Error> {
 }
 
 fn control(b: &[u8]) -> Result<(), &'static str> {
+    /// Bytes that are looked at together: nearly all of them are ordinary.
+    const STRIDE: usize = 32;
     let mut i = 0;
     while i < b.len() {
+        if b[i..].first_chunk::<STRIDE>().is_some_and(|chunk| chunk.iter().fold(true, |plain, c| plain & ((0x20..0x7f).contains(c) | (*c == b'\n')))) {
+            i += STRIDE;
+            continue;
+        }
         let c = b[i];
         if (0x20..0x7f).contains(&c) || c == b'\n' {
             i += 1;

@@ -3,6 +3,26 @@
 use super::{Error, Mark, Scanner, Style, Tok};
 use std::borrow::Cow;
 
+/// Bytes that never end a plain scalar outside of flow collections.
+const ORDINARY: u8 = 1;
+/// Bytes that never end one inside of them.
+const IN_FLOW: u8 = 2;
+
+/// What each byte is to a plain scalar.
+static KINDS: [u8; 256] = {
+    let mut kinds = [0; 256];
+    let mut c = 0x21;
+    while c < 0x80 {
+        kinds[c as usize] = match c {
+            b':' => 0,
+            b',' | b'?' | b'[' | b']' | b'{' | b'}' => ORDINARY,
+            _ => ORDINARY | IN_FLOW,
+        };
+        c += 1;
+    }
+    kinds
+};
+
 impl<'a> Scanner<'a> {
     pub(super) fn block_scalar(&mut self, literal: bool) -> Result<(), Error> {
         let start = self.at;
@@ -33,9 +53,7 @@ impl<'a> Scanner<'a> {
         }
         self.blanks();
         if self.byte(0) == b'#' {
-            while !self.breakz(0) {
-                self.skip();
-            }
+            self.skip_to_break();
         }
         if !self.breakz(0) {
             return self.fault(start, "did not find expected comment or line break");
@@ -64,10 +82,7 @@ impl<'a> Scanner<'a> {
             s.append(&mut trailing);
             leading_blank = self.blank(0);
             let from = self.at.index;
-            // Fast way over ASCII; the slow one keeps columns right.
-            while !self.breakz(0) {
-                self.skip();
-            }
+            self.skip_to_break();
             s.extend_from_slice(&self.b[from..self.at.index.min(self.b.len())]);
             if self.brk(0) > 0 {
                 self.read_line(&mut leading);
@@ -252,8 +267,9 @@ impl<'a> Scanner<'a> {
         let mut end = self.at;
         let mut s: Cow<'a, [u8]> = Cow::Borrowed(&[]);
         let mut whitespace: (usize, usize) = (0, 0);
-        let mut leading: Vec<u8> = Vec::new();
-        let mut trailing: Vec<u8> = Vec::new();
+        let (mut leading, mut trailing) = std::mem::take(&mut self.breaks);
+        leading.clear();
+        trailing.clear();
         let mut leading_blanks = false;
         let indent = self.indent + 1;
         loop {
@@ -296,8 +312,21 @@ impl<'a> Scanner<'a> {
                     run = self.at.index;
                 }
                 if c < 0x80 {
-                    self.at.index += 1;
-                    self.at.column += 1;
+                    // This one is part of the scalar, and so is all that cannot end it, with the blanks between.
+                    let ordinary = if self.flow > 0 { IN_FLOW } else { ORDINARY };
+                    self.skip_ascii(1);
+                    loop {
+                        let rest = self.rest();
+                        let run = super::run_of(rest, |c| KINDS[c as usize] & ordinary != 0);
+                        let blanks = super::run_of(&rest[run..], |c| c == b' ');
+                        match rest.get(run + blanks) {
+                            Some(&c) if blanks > 0 && c != b'#' && KINDS[c as usize] & ordinary != 0 => self.skip_ascii(run + blanks + 1),
+                            _ => {
+                                self.skip_ascii(run);
+                                break;
+                            }
+                        }
+                    }
                 } else {
                     self.skip();
                 }
@@ -339,6 +368,7 @@ impl<'a> Scanner<'a> {
             }
         }
         self.push(Tok::Scalar(s, Style::Plain), start, end);
+        self.breaks = (leading, trailing);
         if leading_blanks {
             self.key_allowed = true;
         }
