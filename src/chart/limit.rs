@@ -19,6 +19,6 @@ pub struct Limits {
 impl Default for Limits {
     /// Far beyond what public charts use: the largest take about two million steps and 40 MB.
     fn default() -> Self {
-        Self { fuel: 500_000_000, text: 1 << 30, depth: 20_000 }
+        Self { fuel: 50_000_000, text: 1 << 30, depth: 20_000 }
     }
 }

@@ -28,6 +28,7 @@ pub(crate) use compare::zero_element;
 pub(crate) use duration::round as round_duration;
 pub(crate) use paths::base as path_base;
 pub(crate) use paths::clean as path_clean;
+pub(crate) use paths::scheme as url_scheme;
 pub(crate) use regexp::translate as translate_regex;
 pub use random::Rng;
 

@@ -269,6 +269,11 @@ fn parse(raw: &str) -> Result<Url, String> {
     Ok(u)
 }
 
+/// Scheme of a URL, empty if it has none; the error is Go's.
+pub(crate) fn scheme(raw: &str) -> Result<String, String> {
+    parse(raw).map(|url| url.scheme)
+}
+
 fn user_text(u: &(String, Option<String>)) -> String {
     match &u.1 {
         Some(p) => format!("{}:{}", escape(&u.0, Part::User), escape(p, Part::User)),

@@ -13,5 +13,7 @@ pub mod metadata;
 pub mod picture;
 pub mod record;
 pub mod render;
+mod formats;
+mod metaschema;
 pub mod schema;
 pub mod strvals;

@@ -1,6 +1,7 @@
 //! values.schema.json: a JSON Schema validator (drafts 4 to 2020-12) that words its faults as Helm's does.
 
 use super::load::Chart;
+use super::{formats, metaschema};
 use crate::text::fmt::float_v;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -51,48 +52,80 @@ pub fn validate(chart: &Chart, values: &Val) -> Result<(), String> {
 pub struct Prepared {
     root: Value,
     draft: u16,
+    /// A schema of schemas: later drafts check their patterns all the same.
+    meta: bool,
     /// Id or anchor, and pointer of what has it.
     ids: Vec<(String, String)>,
 }
 
 impl Prepared {
-    /// Reads a schema; its references lead somewhere.
+    /// Reads a schema; it is one, and its references lead somewhere.
     fn read(schema: &str) -> Result<Self, String> {
         let root: Value = serde_json::from_str(schema).map_err(|_| match crate::json::decode(schema.as_bytes()) {
+            Err(_) if schema.trim().is_empty() => "EOF".to_owned(),
+            Err(e) if e == "unexpected end of JSON input" => "unexpected EOF".to_owned(),
+            Err(e) if e.ends_with(" after top-level value") => "invalid character after top-level value".to_owned(),
             Err(e) => e,
-            Ok(_) => "invalid schema".to_string(),
+            Ok(_) => "invalid schema".to_owned(),
         })?;
+        let Some(draft) = metaschema::of(&root) else {
+            let url = root["$schema"].as_str().unwrap_or_default();
+            return Err(format!("{REMOTE} {}: it cannot be loaded while rendering", crate::text::quote::quote(url.as_bytes())));
+        };
+        if let Some(meta) = draft.schema()
+            && let Some(text) = meta.refuse(&root)
+        {
+            return Err(format!("\"file:///values.schema.json#\" is not valid against metaschema: jsonschema validation failed with '{}#'\n{text}", draft.url));
+        }
+        let prepared = Self { meta: false, ..Self::of(root, draft.number) };
+        Validator::new(&prepared).check_refs(&prepared.root)?;
+        if prepared.draft < 7 {
+            patterns(&prepared.root, "")?;
+        }
+        Ok(prepared)
+    }
+
+    /// A schema of schemas of a draft.
+    pub(super) fn of(root: Value, draft: u16) -> Self {
         let mut ids = Vec::new();
         index(&root, "", &mut ids, 0);
-        let draft = draft_of(&root).unwrap_or(2020);
-        let prepared = Self { root, draft, ids };
-        Validator::new(&prepared).check_refs(&prepared.root)?;
-        Ok(prepared)
+        Self { root, draft, meta: true, ids }
+    }
+
+    /// What is wrong with an instance.
+    fn refuse(&self, instance: &Value) -> Option<String> {
+        let fault = Validator::new(self).node(&self.root, instance, &mut Vec::new(), &mut Seen::default()).err()?;
+        let causes = match fault.kind {
+            Kind::Group => fault.causes,
+            _ => vec![fault],
+        };
+        let mut out = String::new();
+        for cause in &causes {
+            show(cause, 1, &mut out);
+        }
+        Some(out.trim_start_matches('\n').to_owned())
+    }
+}
+
+/// Names of `patternProperties` are patterns; the metaschemas of the first drafts do not say so.
+fn patterns(schema: &Value, pointer: &str) -> Result<(), String> {
+    match schema {
+        Value::Object(map) => {
+            for name in map.get("patternProperties").and_then(Value::as_object).into_iter().flat_map(Map::keys) {
+                if let Err(e) = crate::func_regex(name) {
+                    return Err(format!("invalid regex {} at \"file:///values.schema.json#{pointer}/patternProperties\": {e}", crate::text::quote::quote(name.as_bytes())));
+                }
+            }
+            map.iter().filter(|(key, _)| !matches!(key.as_str(), "enum" | "const" | "default" | "examples")).try_for_each(|(key, below)| patterns(below, &format!("{pointer}/{key}")))
+        }
+        Value::Array(all) => all.iter().enumerate().try_for_each(|(i, below)| patterns(below, &format!("{pointer}/{i}"))),
+        _ => Ok(()),
     }
 }
 
 fn single(schema: &Result<Prepared, String>, values: &Val) -> Result<(), String> {
     let schema = schema.as_ref().map_err(String::clone)?;
-    let v = Validator::new(schema);
-    let instance = values.to_json();
-    let r = v.node(&schema.root, &instance, &mut Vec::new(), &mut Seen::default());
-    if let Some(p) = v.problem.borrow_mut().take() {
-        return Err(p);
-    }
-    match r {
-        Ok(()) => Ok(()),
-        Err(f) => {
-            let mut out = String::new();
-            let causes = match f.kind {
-                Kind::Group => f.causes,
-                _ => vec![f],
-            };
-            for c in &causes {
-                show(c, 1, &mut out);
-            }
-            Err(format!("{}\n", out.trim_start_matches('\n')))
-        }
-    }
+    schema.refuse(&values.to_json()).map_or(Ok(()), |text| Err(format!("{text}\n")))
 }
 
 fn show(f: &Fault, indent: usize, out: &mut String) {
@@ -116,21 +149,6 @@ fn show(f: &Fault, indent: usize, out: &mut String) {
 fn quoted(s: &str) -> String {
     let q = crate::text::quote::quote(s.as_bytes());
     format!("'{}'", q[1..q.len() - 1].replace("\\\"", "\"").replace('\'', "\\'"))
-}
-
-fn draft_of(v: &Value) -> Option<u16> {
-    let s = v.get("$schema")?.as_str()?;
-    Some(if s.contains("draft-04") {
-        4
-    } else if s.contains("draft-06") {
-        6
-    } else if s.contains("draft-07") {
-        7
-    } else if s.contains("2019-09") {
-        2019
-    } else {
-        2020
-    })
 }
 
 /// Remembers schemas that have an id or anchor.
@@ -164,7 +182,6 @@ fn index(v: &Value, ptr: &str, out: &mut Vec<(String, String)>, depth: usize) {
 struct Validator<'a> {
     schema: &'a Prepared,
     depth: std::cell::Cell<usize>,
-    problem: std::cell::RefCell<Option<String>>,
 }
 
 #[derive(Default, Clone)]
@@ -206,11 +223,48 @@ fn number_text(v: &Value) -> String {
     }
 }
 
+/// A number in a fault about a bound: thousands are set off.
+fn grouped(text: &str) -> String {
+    let (sign, digits) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
+    let (whole, fraction) = digits.find(['.', 'e']).map_or((digits, ""), |at| digits.split_at(at));
+    let mut out = sign.to_owned();
+    // Powers of ten are written as such.
+    if let Some((mantissa, power)) = text.split_once('e') {
+        let high = |c: char| match c {
+            '-' => '⁻',
+            '0' => '⁰',
+            '1' => '¹',
+            '2' => '²',
+            '3' => '³',
+            c => c.to_digit(10).and_then(|d| char::from_u32(0x2070 + d)).unwrap_or(c),
+        };
+        return format!("{mantissa}×10{}", power.trim_start_matches('+').chars().map(high).collect::<String>());
+    }
+    for (i, digit) in whole.chars().enumerate() {
+        if i > 0 && (whole.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out + fraction
+}
+
+/// A count that is out of bounds.
+fn limit(what: &str, got: u64, want: u64) -> String {
+    format!("{what}: got {}, want {}", grouped(&got.to_string()), grouped(&want.to_string()))
+}
+
+/// Numbers of items as Go prints a list.
+fn places(items: &[usize]) -> String {
+    items.iter().map(usize::to_string).collect::<Vec<_>>().join(" ")
+}
+
 fn display(v: &Value) -> String {
     match v {
         Value::String(s) => quoted(s),
         Value::Array(_) | Value::Object(_) => "value".into(),
         Value::Number(_) => number_text(v),
+        Value::Null => "<nil>".into(),
         v => v.to_string(),
     }
 }
@@ -232,7 +286,7 @@ const REMOTE: &str = "failing loading";
 
 impl<'a> Validator<'a> {
     fn new(schema: &'a Prepared) -> Self {
-        Self { schema, depth: std::cell::Cell::new(0), problem: std::cell::RefCell::new(None) }
+        Self { schema, depth: std::cell::Cell::new(0) }
     }
 
     /// References outside the document cannot be followed here.
@@ -249,7 +303,11 @@ impl<'a> Validator<'a> {
                         return Ok(());
                     }
                     let url = r.split('#').next().unwrap_or(r);
-                    return Err(format!("{REMOTE} {}: cannot be loaded while rendering", crate::text::quote::quote(url.as_bytes())));
+                    if !url.contains(':') {
+                        let path = crate::text::lossy(&crate::func::path_clean(format!("/{url}").as_bytes())).into_owned();
+                        return Err(format!("{REMOTE} {}: open {path}: no such file or directory", crate::text::quote::quote(format!("file://{path}").as_bytes())));
+                    }
+                    return Err(format!("{REMOTE} {}: it cannot be loaded while rendering", crate::text::quote::quote(url.as_bytes())));
                 }
                 for (k, v) in m {
                     if !matches!(k.as_str(), "enum" | "const" | "default" | "examples") {
@@ -291,14 +349,9 @@ impl<'a> Validator<'a> {
         Fault { at: at.to_vec(), kind: Kind::Text(text.into()), causes: Vec::new() }
     }
 
-    fn pattern(&self, p: &str, s: &str) -> bool {
-        match crate::func_regex(p) {
-            Ok(r) => r.is_match(s.as_bytes()),
-            Err(_) => {
-                *self.problem.borrow_mut() = Some(format!("'{p}' is not valid regex"));
-                true
-            }
-        }
+    /// Patterns that are none were refused with the schema.
+    fn pattern(p: &str, s: &str) -> bool {
+        crate::func_regex(p).map_or(true, |r| r.is_match(s.as_bytes()))
     }
 
     fn node(&self, s: &Value, v: &Value, at: &mut Vec<String>, seen: &mut Seen) -> Res {
@@ -389,7 +442,7 @@ impl<'a> Validator<'a> {
     fn child(&self, s: &Value, v: &Value, name: String, at: &mut Vec<String>, faults: &mut Vec<Fault>) {
         at.push(name);
         if let Err(f) = self.node(s, v, at, &mut Seen::default()) {
-            add(faults, f);
+            faults.push(f);
         }
         at.pop();
     }
@@ -399,12 +452,12 @@ impl<'a> Validator<'a> {
         if let Some(n) = count("minProperties")
             && (o.len() as u64) < n
         {
-            faults.push(Self::fault(at, format!("minProperties: got {}, want {n}", o.len())));
+            faults.push(Self::fault(at, limit("minProperties", o.len() as u64, n)));
         }
         if let Some(n) = count("maxProperties")
             && o.len() as u64 > n
         {
-            faults.push(Self::fault(at, format!("maxProperties: got {}, want {n}", o.len())));
+            faults.push(Self::fault(at, limit("maxProperties", o.len() as u64, n)));
         }
         let missing = |want: &Value| -> Vec<String> { want.as_array().map_or(Vec::new(), |a| a.iter().filter_map(Value::as_str).filter(|n| !o.contains_key(*n)).map(String::from).collect()) };
         let say = |miss: &[String]| {
@@ -428,7 +481,7 @@ impl<'a> Validator<'a> {
                 } else {
                     let mut s = Seen::default();
                     match self.node(d, whole, at, &mut s) {
-                        Err(f) => add(faults, f),
+                        Err(f) => faults.push(f),
                         Ok(()) => seen.merge(s),
                     }
                 }
@@ -444,7 +497,7 @@ impl<'a> Validator<'a> {
                 self.child(s, v, k.clone(), at, faults);
             }
             for (p, s) in patterns.into_iter().flatten() {
-                if self.pattern(p, k) {
+                if Self::pattern(p, k) {
                     done = true;
                     self.child(s, v, k.clone(), at, faults);
                 }
@@ -479,12 +532,12 @@ impl<'a> Validator<'a> {
         if let Some(n) = count("minItems")
             && (a.len() as u64) < n
         {
-            faults.push(Self::fault(at, format!("minItems: got {}, want {n}", a.len())));
+            faults.push(Self::fault(at, limit("minItems", a.len() as u64, n)));
         }
         if let Some(n) = count("maxItems")
             && a.len() as u64 > n
         {
-            faults.push(Self::fault(at, format!("maxItems: got {}, want {n}", a.len())));
+            faults.push(Self::fault(at, limit("maxItems", a.len() as u64, n)));
         }
         if m.get("uniqueItems") == Some(&Value::Bool(true)) {
             'outer: for i in 1..a.len() {
@@ -523,27 +576,31 @@ impl<'a> Validator<'a> {
         }
         if let Some(s) = m.get("contains") {
             let mut errors = Vec::new();
-            let mut hits = 0u64;
+            let mut hit = Vec::new();
             for (i, v) in a.iter().enumerate() {
                 at.push(i.to_string());
                 match self.node(s, v, at, &mut Seen::default()) {
                     Ok(()) => {
-                        hits += 1;
+                        hit.push(i);
                         seen.items.insert(i);
                     }
                     Err(f) => errors.push(f),
                 }
                 at.pop();
             }
+            let hits = hit.len() as u64;
             match count("minContains") {
-                Some(min) if hits < min => faults.push(Fault { causes: errors, ..Self::fault(at, format!("min {min} items required to match contains schema, but found {hits}")) }),
+                Some(min) if hits < min => {
+                    let matched = if hit.is_empty() { "none matched".to_owned() } else { format!("matched {hits} items at {}", places(&hit)) };
+                    faults.push(Fault { causes: errors, ..Self::fault(at, format!("min {min} items required to match contains schema, but {matched}")) });
+                }
                 None if hits == 0 => faults.push(Fault { causes: errors, ..Self::fault(at, "no items match contains schema") }),
                 _ => {}
             }
             if let Some(max) = count("maxContains")
                 && hits > max
             {
-                faults.push(Self::fault(at, format!("max {max} items required to match contains schema, but matched {hits} items")));
+                faults.push(Self::fault(at, format!("max {max} items required to match contains schema, but matched {hits} items at {}", places(&hit))));
             }
         }
     }
@@ -553,24 +610,30 @@ impl<'a> Validator<'a> {
         if let Some(n) = m.get("minLength").and_then(Value::as_u64)
             && len < n
         {
-            faults.push(Self::fault(at, format!("minLength: got {len}, want {n}")));
+            faults.push(Self::fault(at, limit("minLength", len, n)));
         }
         if let Some(n) = m.get("maxLength").and_then(Value::as_u64)
             && len > n
         {
-            faults.push(Self::fault(at, format!("maxLength: got {len}, want {n}")));
+            faults.push(Self::fault(at, limit("maxLength", len, n)));
         }
         if let Some(p) = m.get("pattern").and_then(Value::as_str)
-            && !self.pattern(p, t)
+            && !Self::pattern(p, t)
         {
             faults.push(Self::fault(at, format!("{} does not match pattern {}", quoted(t), quoted(p))));
+        }
+        if let Some(format) = m.get("format").and_then(Value::as_str)
+            && (self.schema.draft <= 7 || self.schema.meta && format == "regex")
+            && let Err(e) = formats::check(format, t)
+        {
+            faults.push(Self::fault(at, format!("{} is not valid {format}: {e}", quoted(t))));
         }
     }
 
     fn number(&self, m: &Map<String, Value>, v: &Value, at: &[String], faults: &mut Vec<Fault>) {
         let Some(x) = num(v) else { return };
-        let got = number_text(v);
-        let bound = |k: &str| m.get(k).filter(|b| b.is_number()).and_then(|b| num(b).map(|n| (n, number_text(b))));
+        let got = grouped(&number_text(v));
+        let bound = |k: &str| m.get(k).filter(|b| b.is_number()).and_then(|b| num(b).map(|n| (n, grouped(&number_text(b)))));
         let strict = |k: &str| self.schema.draft == 4 && m.get(k) == Some(&Value::Bool(true));
         if let Some((n, w)) = bound("minimum") {
             if strict("exclusiveMinimum") {
@@ -668,7 +731,7 @@ impl<'a> Validator<'a> {
             if let Some(s) = arm
                 && let Err(f) = self.branch(s, v, at, seen)
             {
-                add(faults, f);
+                faults.push(f);
             }
         }
     }
@@ -687,14 +750,5 @@ impl<'a> Validator<'a> {
                 self.child(s, v, i.to_string(), at, faults);
             }
         }
-    }
-}
-
-/// Several faults of one place join those already there.
-fn add(faults: &mut Vec<Fault>, f: Fault) {
-    if matches!(f.kind, Kind::Group) {
-        faults.extend(f.causes);
-    } else {
-        faults.push(f);
     }
 }
