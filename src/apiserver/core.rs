@@ -74,7 +74,7 @@ impl Core {
             routes: ArcSwap::new(crate::resource::native_routes()),
             mounts: RwLock::default(),
             guard: RwLock::default(),
-            admission: RwLock::new(vec![crate::policies::step()]),
+            admission: RwLock::new(vec![crate::policies::step(), crate::pod_security::step()]),
             services: Mutex::new(crate::services::Allocator::new(options.service_range)),
             metrics: Metrics::default(),
             ready: AtomicBool::new(false),
@@ -144,7 +144,7 @@ impl Core {
         if head {
             *response.body_mut() = body::full(bytes::Bytes::new());
         }
-        self.metrics.count(label, response.status().as_u16(), started.elapsed());
+        self.metrics.count(&self, label, response.status().as_u16(), started.elapsed());
         response
     }
 

@@ -67,15 +67,25 @@ fn pod(request: &Request<'_>, pod: &mut Value) -> Result<(), ApiError> {
 fn runtime_class(request: &Request<'_>, pod: &mut Value) -> Result<(), ApiError> {
     let name = object::text(pod, &["spec", "runtimeClassName"]).to_owned();
     if name.is_empty() {
-        return Ok(());
+        let own = object::at(pod, &["spec", "overhead"]).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
+        return if own { Err(no_overhead(request)) } else { Ok(()) };
     }
     let Some(class) = request.core.read_native("node.k8s.io/runtimeclasses", &name) else {
         return Err(ApiError::forbidden("", "pods", request.name, &format!("pod rejected: RuntimeClass \"{name}\" not found")));
     };
-    if let Some(overhead) = object::at(&class, &["overhead", "podFixed"]) {
-        object::child(pod, "spec").insert("overhead".into(), overhead.clone());
+    let own = object::at(pod, &["spec", "overhead"]).filter(|v| !v.is_null());
+    match (object::at(&class, &["overhead", "podFixed"]), own) {
+        (None, Some(_)) => return Err(no_overhead(request)),
+        (Some(overhead), _) => {
+            object::child(pod, "spec").insert("overhead".into(), overhead.clone());
+        }
+        (None, None) => {}
     }
     Ok(())
+}
+
+fn no_overhead(request: &Request<'_>) -> ApiError {
+    ApiError::forbidden("", "pods", request.name, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
 }
 
 fn priority(request: &Request<'_>, pod: &mut Value) -> Result<(), ApiError> {
@@ -107,6 +117,17 @@ fn priority(request: &Request<'_>, pod: &mut Value) -> Result<(), ApiError> {
     };
     let value = class.as_ref().and_then(|c| c.get("value")).and_then(Value::as_i64).unwrap_or(0);
     let preemption = class.as_ref().map(|c| object::text(c, &["preemptionPolicy"]).to_owned()).filter(|p| !p.is_empty()).unwrap_or_else(|| "PreemptLowerPriority".into());
+    // Rank is what the class gives: whoever could write it himself would be first everywhere.
+    let given = |field: &str| object::at(pod, &["spec", field]).filter(|v| !v.is_null());
+    let computed = "must not be provided in pod spec; priority admission controller computed";
+    if let Some(own) = given("priority").and_then(Value::as_i64).filter(|own| *own != value) {
+        let why = format!("the integer value of priority ({own}) {computed} {value} from the given PriorityClass name");
+        return Err(ApiError::forbidden("", "pods", request.name, &why));
+    }
+    if let Some(own) = given("preemptionPolicy").and_then(Value::as_str).filter(|own| *own != preemption) {
+        let why = format!("the string value of PreemptionPolicy ({own}) {computed} {preemption} from the given PriorityClass name");
+        return Err(ApiError::forbidden("", "pods", request.name, &why));
+    }
     let spec = object::child(pod, "spec");
     if !name.is_empty() {
         spec.insert("priorityClassName".into(), json!(name));

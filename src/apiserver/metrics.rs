@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::core::Core;
 use crate::exposition::{Family, Histogram, Kind, Sample, Sparse, Value};
+use crate::mount::MountedGroup;
 use crate::path::Info;
 
 /// Upper bounds of the latency histogram, in seconds.
@@ -34,6 +36,35 @@ impl Label {
             return Self { verb: upper(info.verb), group: String::new(), version: String::new(), resource: String::new(), subresource: sub };
         }
         Self { verb: upper(info.verb), group: info.group.clone(), version: info.version.clone(), resource: info.resource.clone(), subresource: info.subresource.clone() }
+    }
+
+    /// The one label of everything that is not served here.
+    fn other(self) -> Self {
+        Self { verb: self.verb, group: String::new(), version: String::new(), resource: String::new(), subresource: String::new() }
+    }
+
+    /// Whether what it names is served: a path is whatever a stranger writes, and each new label would stay for ever.
+    fn is_served(&self, core: &Core, code: u16) -> bool {
+        if self.resource.is_empty() {
+            return true;
+        }
+        if let Some(resource) = core.routes.load().find(&self.group, &self.version, &self.resource) {
+            return self.subresource.is_empty() || resource.has(&self.subresource);
+        }
+        // Whoever is not let in at all shall not make us look through what others serve.
+        if matches!(code, 401 | 403) {
+            return false;
+        }
+        let listed = |group: &MountedGroup| {
+            let names = || group.resources.iter().filter_map(|resource| resource.get("name").and_then(serde_json::Value::as_str));
+            let own = |name: &str| match name.strip_prefix(self.resource.as_str()) {
+                Some(rest) if self.subresource.is_empty() => rest.is_empty(),
+                Some(rest) => rest.strip_prefix('/') == Some(self.subresource.as_str()),
+                None => false,
+            };
+            group.group == self.group && group.version == self.version && names().any(own)
+        };
+        core.mounts.read().iter().any(|mount| mount.groups().iter().any(listed)) || core.remotes.groups().iter().any(listed)
     }
 }
 
@@ -90,14 +121,13 @@ impl Drop for Watching {
 }
 
 impl Metrics {
-    pub(crate) fn count(&self, label: Label, code: u16, took: Duration) {
+    pub(crate) fn count(&self, core: &Core, label: Label, code: u16, took: Duration) {
         let seconds = took.as_secs_f64();
+        // What was counted once need not be looked for again.
+        let counted = self.requests.lock().contains_key(&label);
+        let label = if counted || label.is_served(core, code) { label } else { label.other() };
         let mut requests = self.requests.lock();
-        let label = if requests.len() >= MAX_RESOURCES && !requests.contains_key(&label) {
-            Label { verb: label.verb, group: String::new(), version: String::new(), resource: String::new(), subresource: String::new() }
-        } else {
-            label
-        };
+        let label = if requests.len() >= MAX_RESOURCES && !requests.contains_key(&label) { label.other() } else { label };
         let series = requests.entry(label).or_default();
         *series.codes.entry(code).or_default() += 1;
         series.count += 1;
@@ -116,7 +146,7 @@ impl Metrics {
     }
 
     /// Everything that is counted.
-    pub(crate) fn families(&self, core: &crate::core::Core) -> Vec<Family> {
+    pub(crate) fn families(&self, core: &Core) -> Vec<Family> {
         let store = &core.store;
         let requests = self.requests.lock().clone();
         let mut total = Family::new("apiserver_request_total", "Counter of requests by verb, resource and HTTP code.", Kind::Counter);
@@ -167,5 +197,37 @@ impl Metrics {
         let mut commits = Family::new("anabranch_store_commits_total", "Commits to the file.", Kind::Counter);
         commits.add(Vec::new(), store.commits());
         vec![total, duration, sli, watches, objects, seats, taken, waiting, refused, revision, commits]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use crate::tests::basics::Bench;
+
+    #[tokio::test]
+    async fn only_what_is_served_becomes_a_label() {
+        let bench = Bench::new().await;
+        bench.0.secure(None, Vec::new()).await;
+        let stranger = || crate::Identity::anonymous();
+        for n in 0..9 {
+            for path in [
+                format!("/apis/strange{n}.io/v1/things"),
+                format!("/apis/apps/strange{n}/deployments"),
+                format!("/api/v1/strange{n}"),
+                format!("/api/v1/namespaces/default/pods/p/strange{n}"),
+                format!("/strange{n}"),
+            ] {
+                let request = http::Request::get(&path).body(crate::body::full("")).unwrap();
+                assert!(bench.0.request(stranger(), request).await.status().is_client_error(), "{path}");
+                assert_eq!(bench.get(&path).await.0, 404, "{path}");
+            }
+        }
+        bench.get("/api/v1/namespaces/default/pods/p/log").await;
+        let (_, text) = bench.get("/metrics").await;
+        let text = text.as_str().unwrap();
+        assert!(!text.contains("strange"), "{text}");
+        assert!(text.contains(r#"apiserver_request_total{code="404",group="",resource="pods",scope="",subresource="log",verb="GET",version="v1"} 1"#), "{text}");
     }
 }

@@ -90,15 +90,9 @@ async fn ordinary(call: &mut Call, edit: Edit<'_>) -> Result<Response<Body>, Api
     let manager = call.query.manager(call.agent.as_deref());
     let name = call.info.name.clone();
     let doc = change(call, &name, &mut |call, old| {
-        let new = edit(call, old)?;
-        let (version, kind) = crate::resource::claimed(&new);
-        if kind != call.resource.kind || version != call.resource.api_version() {
-            return Err(ApiError::bad_request(format!("the patch changed the kind or version of the object to {version}, {kind}")));
-        }
-        if object::name(&new) != name || (call.resource.namespaced && object::namespace(&new) != call.info.namespace) {
-            let fault = schema::Fault::invalid(&schema::Path::new("metadata.name"), object::name(&new), "field is immutable");
-            return Err(call.invalid(&name, &[fault]));
-        }
+        let mut new = edit(call, old)?;
+        kept_kind(call, &mut new)?;
+        kept_place(call, &name, old, &new)?;
         let read = match kinds::decode(&call.resource, new) {
             Ok(read) => read,
             // Kubernetes calls it the fault of the patch, and shows what the patch made. That is made again: it was read away.
@@ -114,6 +108,55 @@ async fn ordinary(call: &mut Call, edit: Edit<'_>) -> Result<Response<Body>, Api
     })
     .await?;
     Ok(answer(call, StatusCode::OK, doc))
+}
+
+/// A patch leaves the kind as it is. What it takes away, or changes by a patch that knows the kind, comes back; else it is a fault.
+fn kept_kind(call: &Call, new: &mut Value) -> Result<(), ApiError> {
+    let (wanted, own) = (call.resource.api_version(), call.resource.kind.as_str());
+    let strategic = accept::media(call.content_type.as_deref()) == STRATEGIC;
+    if call.resource.native.is_some() {
+        for (field, value) in [("apiVersion", wanted.as_str()), ("kind", own)] {
+            if strategic || object::text(new, &[field]).is_empty() {
+                object::child_root(new).insert(field.into(), json!(value));
+            }
+        }
+    }
+    let (version, kind) = crate::resource::claimed(new);
+    if kind == own && version == wanted {
+        return Ok(());
+    }
+    if call.resource.custom.is_some() {
+        return Err(ApiError::bad_request(format!("the patch changed the kind or version of the object to {version}, {kind}")));
+    }
+    let why = format!("no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\"");
+    let fault = schema::Fault::invalid(&schema::Path::new("patch"), new.to_string(), why);
+    Err(ApiError::invalid("", "", "", vec![kinds::cause(&fault)]))
+}
+
+/// A patch leaves name, namespace and uid as they are.
+fn kept_place(call: &Call, name: &str, old: &Value, new: &Value) -> Result<(), ApiError> {
+    match object::name(new) {
+        "" => return Err(ApiError::bad_request(format!("the name of the object ({name} based on URL) was undeterminable: name must be provided"))),
+        given if given != name => return Err(ApiError::bad_request(format!("the name of the object ({given}) does not match the name on the URL ({name})"))),
+        _ => {}
+    }
+    if call.resource.namespaced && object::namespace(new) != call.info.namespace {
+        return Err(ApiError::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+    }
+    let revision = object::revision_of(new);
+    if !revision.is_empty() && revision.parse::<u64>().is_err() {
+        return Err(ApiError::unworded(crate::query::bad_number(revision)));
+    }
+    kept_uid(call, name, old, object::uid(new))
+}
+
+/// A patch that names another uid is wrong in itself, where a whole object with one is out of date.
+fn kept_uid(call: &Call, name: &str, old: &Value, given: &str) -> Result<(), ApiError> {
+    if given.is_empty() || given == object::uid(old) {
+        return Ok(());
+    }
+    let fault = schema::Fault::invalid(&schema::Path::new("metadata.uid"), given, "field is immutable");
+    Err(call.invalid(name, &[fault]))
 }
 
 /// Server-side apply.
@@ -158,6 +201,7 @@ async fn apply(call: &mut Call, bytes: &[u8]) -> Result<Response<Body>, ApiError
             }
         }
         let changed = change(call, &name, &mut |call, old| {
+            kept_uid(call, &name, old, object::uid(&applied))?;
             let mut new = kinds::apply(&call.resource, Some(old), &applied, &manager, force, &call.info.subresource, call.core.now())?;
             if let Some(error) = &doubled {
                 return Err(error.clone());

@@ -5,6 +5,15 @@ use std::collections::BTreeMap;
 use crate::path::decode;
 use crate::status::ApiError;
 
+/// Longest name of a field manager, as in Kubernetes.
+const MAX_MANAGER: usize = 128;
+
+/// What Go says of a text that is no number of a revision.
+pub(crate) fn bad_number(text: &str) -> String {
+    let range = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    format!("strconv.ParseUint: parsing \"{text}\": {}", if range { "value out of range" } else { "invalid syntax" })
+}
+
 /// How unknown and doubled fields of a body are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FieldValidation {
@@ -91,6 +100,27 @@ impl Query {
         }
     }
 
+    /// Whether the options of a write make sense; `kind` is the name that they have together, such as `CreateOptions`.
+    pub fn write_options(&self, kind: &str) -> Result<(), ApiError> {
+        let mut causes = Vec::new();
+        let mut fault = |reason: &str, field: &str, message: String| causes.push(crate::rest::fault(reason, field, message));
+        let manager = self.get("fieldManager").unwrap_or("");
+        if manager.len() > MAX_MANAGER {
+            fault("FieldValueTooLong", "fieldManager", format!("Too long: may not be more than {MAX_MANAGER} bytes"));
+        }
+        if let Some((at, bad)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+            let code = format!("{:04X}", u32::from(bad));
+            fault("FieldValueInvalid", "fieldManager", format!("Invalid value: {}: invalid character U+{code} (at position {at})", schema::fault::quote(manager)));
+        }
+        if let Some(values) = self.pairs.get("dryRun").filter(|values| values.iter().any(|v| !matches!(v.as_str(), "All" | ""))) {
+            fault("FieldValueNotSupported", "dryRun", format!("Unsupported value: {values:?}: supported values: \"All\""));
+        }
+        if let Some(other) = self.text("fieldValidation").filter(|v| !matches!(*v, "Ignore" | "Strict" | "Warn")) {
+            fault("FieldValueNotSupported", "fieldValidation", format!("Unsupported value: \"{other}\": supported values: \"\", \"Ignore\", \"Strict\", \"Warn\""));
+        }
+        if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", kind, "", causes)) }
+    }
+
     /// The treatment of unknown fields.
     pub fn field_validation(&self) -> Result<FieldValidation, ApiError> {
         match self.text("fieldValidation") {
@@ -124,14 +154,7 @@ impl Query {
     pub fn revision(&self, key: &str) -> Result<Option<u64>, ApiError> {
         match self.text(key) {
             None => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| {
-                let cause = crate::status::Cause {
-                    reason: "FieldValueInvalid".into(),
-                    message: format!("Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"),
-                    field: key.into(),
-                };
-                ApiError::invalid("meta.k8s.io", "ListOptions", "", vec![cause])
-            }),
+            Some(text) => text.parse().map(Some).map_err(|_| ApiError::unworded(format!("{key}: Invalid value: \"{text}\": {}", bad_number(text)))),
         }
     }
 }

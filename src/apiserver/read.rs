@@ -142,7 +142,7 @@ impl Token {
     }
 
     fn decode(text: &str) -> Result<Self, ApiError> {
-        let bad = |why: String| ApiError::bad_request(format!("continue key is not valid: {why}"));
+        let bad = |why: String| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
         let bytes = STANDARD_NO_PAD.decode(text.trim_end_matches('=')).map_err(|e| bad(e.to_string()))?;
         let token: Self = serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
         if token.v == "meta.k8s.io/v1" { Ok(token) } else { Err(bad(format!("server does not recognize this encoded version \"{}\"", token.v))) }
@@ -162,8 +162,9 @@ pub(crate) fn read_list(call: &Call, selection: &Selection) -> Result<Listed, Ap
     let query = &call.query;
     let limit = usize::try_from(query.number("limit")?.unwrap_or(0)).unwrap_or(0);
     let matching = query.text("resourceVersionMatch");
-    let asked = query.revision("resourceVersion")?;
+    query.number("timeoutSeconds")?;
     let token = query.text("continue").map(Token::decode).transpose()?;
+    let asked = query.revision("resourceVersion").map_err(|e| ApiError::bad_request(format!("invalid resource version: {}", e.message)))?;
     let invalid = |field: &str, message: String| {
         Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", vec![crate::rest::fault("FieldValueForbidden", field, message)]))
     };

@@ -19,6 +19,16 @@ use crate::status::{ApiError, Cause};
 /// Answers a request whose resource is known.
 pub(crate) async fn dispatch(call: &mut Call, parts: Parts, request_body: Body) -> Result<Response<Body>, ApiError> {
     let verb = call.info.verb;
+    let options = match verb {
+        "create" => "CreateOptions",
+        "update" => "UpdateOptions",
+        "patch" => "PatchOptions",
+        _ => "",
+    };
+    // What is passed on to a node has options of its own.
+    if !options.is_empty() && !matches!(call.info.subresource.as_str(), "proxy" | "exec" | "attach" | "portforward") {
+        call.query.write_options(options)?;
+    }
     if call.info.subresource.is_empty() {
         let served = match verb {
             "create" if !call.info.name.is_empty() => false,

@@ -179,11 +179,9 @@ pub(crate) fn allocate(request: &Request<'_>, service: &mut Value, held: &mut He
     allocator.load(core);
     held.core = request.core.own();
     if kind == "ExternalName" {
-        let spec = object::child(service, "spec");
-        spec.remove("clusterIP");
-        spec.remove("clusterIPs");
         return Ok(());
     }
+    families(service).map_err(|(field, message)| invalid(&field, message))?;
     // What the old form had is kept unless it is taken out on purpose.
     if let Some(old) = request.old
         && object::text(old, &["spec", "type"]) != "ExternalName"
@@ -201,6 +199,17 @@ pub(crate) fn allocate(request: &Request<'_>, service: &mut Value, held: &mut He
         keep_ports(old, service, &kind);
     }
     let given = object::text(service, &["spec", "clusterIP"]).to_owned();
+    // A client that knows the one field only leaves the other as it was.
+    if let Some(old) = request.old.filter(|old| object::text(old, &["spec", "clusterIP"]) != given)
+        && object::at(old, &["spec", "clusterIPs"]) == object::at(service, &["spec", "clusterIPs"])
+    {
+        object::child(service, "spec").remove("clusterIPs");
+    }
+    let listed: Vec<&Value> = object::at(service, &["spec", "clusterIPs"]).and_then(Value::as_array).into_iter().flatten().collect();
+    if listed.first().is_some_and(|first| **first != json!(given)) {
+        let why = if given.is_empty() { "must be empty when `clusterIP` is not specified" } else { "first value must match `clusterIP`" };
+        return Err(invalid("spec.clusterIPs", format!("Invalid value: {}: {why}", json!(listed))));
+    }
     let before: Vec<Ipv4Addr> = request.old.map(addresses).unwrap_or_default();
     let address = match given.as_str() {
         "" => {
@@ -209,6 +218,9 @@ pub(crate) fn allocate(request: &Request<'_>, service: &mut Value, held: &mut He
             Some(address)
         }
         "None" => None,
+        text if text.parse::<std::net::Ipv6Addr>().is_ok() => {
+            return Err(invalid("spec.clusterIPs[0]", format!("Invalid value: {}: IPv6 is not configured on this cluster", json!([text]))));
+        }
         text => {
             let address: Ipv4Addr = text.parse().map_err(|_| {
                 invalid("spec.clusterIPs", format!("Invalid value: [\"{text}\"]: failed to allocate IP {text}: the provided IP ({text}) is not in the valid range. The range of valid IPs is {}", allocator.range))
@@ -252,6 +264,19 @@ pub(crate) fn allocate(request: &Request<'_>, service: &mut Value, held: &mut He
     Ok(())
 }
 
+/// There are addresses of one family only. What makes no sense anywhere is left to validation.
+fn families(service: &Value) -> Result<(), (String, String)> {
+    let policy = object::text(service, &["spec", "ipFamilyPolicy"]);
+    if policy == "RequireDualStack" {
+        return Err(("spec.ipFamilyPolicy".into(), "Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services".into()));
+    }
+    let all: Vec<&str> = object::at(service, &["spec", "ipFamilies"]).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    match all.iter().position(|family| *family == "IPv6") {
+        Some(at) if all.len() == 1 || policy == "PreferDualStack" => Err((format!("spec.ipFamilies[{at}]"), "Invalid value: \"IPv6\": not configured on this cluster".into())),
+        _ => Ok(()),
+    }
+}
+
 /// Ports that the old form had under the same name or number.
 fn keep_ports(old: &Value, service: &mut Value, kind: &str) {
     if !matches!(kind, "NodePort" | "LoadBalancer") {
@@ -273,6 +298,8 @@ fn keep_ports(old: &Value, service: &mut Value, kind: &str) {
 fn give_ports(request: &Request<'_>, service: &mut Value, kind: &str, allocator: &mut Allocator, held: &mut Held, key: &str) -> Result<(), ApiError> {
     let optional = kind == "LoadBalancer" && object::at(service, &["spec", "allocateLoadBalancerNodePorts"]) == Some(&json!(false));
     let before: Vec<(u16, bool)> = request.old.map(node_ports).unwrap_or_default();
+    // One number may serve several protocols of a Service, each once.
+    let mut own = BTreeSet::new();
     let ports = object::child(service, "spec").get_mut("ports").and_then(Value::as_array_mut);
     for (at, port) in ports.into_iter().flatten().enumerate() {
         let udp = is_udp(port);
@@ -292,6 +319,9 @@ fn give_ports(request: &Request<'_>, service: &mut Value, kind: &str, allocator:
         let Some(number) = number else {
             return Err(invalid(format!("Invalid value: {asked}: provided port is not in the valid range. The range of valid ports is {}-{}", NODE_PORTS.start(), NODE_PORTS.end())));
         };
+        if !own.insert((number, object::text(port, &["protocol"]).to_owned())) {
+            return Err(invalid(format!("Invalid value: {number}: provided port is already allocated")));
+        }
         if before.contains(&(number, udp)) {
             continue;
         }

@@ -216,7 +216,7 @@ impl ApiError {
     /// A revision of the future.
     #[must_use]
     pub fn too_new(asked: u64, newest: u64) -> Self {
-        let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", format!("Too large resource version: {asked}, current: {newest}"));
+        let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", format!("Timeout: Too large resource version: {asked}, current: {newest}"));
         error.causes = vec![Cause { reason: "ResourceVersionTooLarge".into(), message: "Too large resource version".into(), field: String::new() }];
         error.retry_after = Some(1);
         error

@@ -35,25 +35,14 @@ pub(crate) async fn dispatch(call: &mut Call, _parts: Parts, request_body: Body)
         ("eviction", "create") => evict(call, &bytes).await,
         ("finalize", "update") if call.resource.is("", "namespaces") => crate::update::replace(call, &bytes).await,
         ("token", "create") => crate::reviews::token_request(call, &bytes).await,
-        (_, "get") if kind == call.resource.kind => crate::read::get(call).await,
-        (_, "update") if kind == call.resource.kind => crate::update::replace(call, &bytes).await,
-        (_, "patch") if kind == call.resource.kind => crate::patch::patch(call, &bytes).await,
-        // Logs, exec, attach, port-forward, proxy: there is no node behind this server.
-        _ if call.resource.is("", "pods") => no_node(call),
+        // These, and no other, are views of the object itself. `pods/log` has its kind in discovery too, and is none.
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "get") if kind == call.resource.kind => crate::read::get(call).await,
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "update") if kind == call.resource.kind => crate::update::replace(call, &bytes).await,
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") if kind == call.resource.kind => crate::patch::patch(call, &bytes).await,
+        _ if call.resource.is("", "pods") => crate::nodeless::answer(call),
+        _ if call.resource.is("", "nodes") && call.core.store.get(&call.resource.table, &call.info.name).is_none() => Err(call.not_found(&call.info.name)),
         _ => Err(ApiError::unavailable(format!("{} of {} needs a node, and this server has none", subresource, call.resource.qualified()))),
     }
-}
-
-fn no_node(call: &Call) -> Result<Response<Body>, ApiError> {
-    let name = &call.info.name;
-    let entry = call.core.store.get(&call.resource.table, &call.key(name)).ok_or_else(|| call.not_found(name))?;
-    let pod = object::decode(&entry.value);
-    let node = object::text(&pod, &["spec", "nodeName"]);
-    Err(if node.is_empty() {
-        ApiError::bad_request(format!("pod {name} does not have a host assigned"))
-    } else {
-        ApiError::unavailable(format!("the node {node} of pod {name} is simulated and runs no containers"))
-    })
 }
 
 /// Paths of the scale subresource within an object: wanted replicas, observed replicas, selector.
@@ -179,6 +168,10 @@ async fn bind(call: &mut Call, bytes: &[u8]) -> Result<Response<Body>, ApiError>
     let input = input::read(call.content_type.as_deref(), bytes)?;
     let node = object::text(&input.value, &["target", "name"]).to_owned();
     let name = call.info.name.clone();
+    let given = object::name(&input.value);
+    if !given.is_empty() && given != name {
+        return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
+    }
     if node.is_empty() {
         return Err(ApiError::invalid("", "Binding", &name, vec![crate::rest::fault("FieldValueRequired", "target.name", "Required value")]));
     }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod aggregate;
-mod basics;
+pub(crate) mod basics;
 mod conversion;
 mod kinds;
 mod webhooks;

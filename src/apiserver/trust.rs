@@ -1,6 +1,7 @@
-//! Whom we trust among the servers that extend this one: those of a CA bundle, as Go's client would.
+//! Whom we trust among the servers that extend this one: those of a CA bundle, or of the system's roots when there is none, as
+//! Go's client would.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use base64::Engine;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -22,6 +23,10 @@ struct Bundle {
 /// Trusts whoever answers: `insecureSkipTLSVerify`.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
+
+/// Trusts nobody: there are no roots.
+#[derive(Debug)]
+struct Nobody(Arc<CryptoProvider>);
 
 /// Signatures of the handshake are checked as always.
 macro_rules! signatures {
@@ -67,10 +72,21 @@ impl ServerCertVerifier for Anybody {
     signatures!(self => self.0);
 }
 
-/// The verifier of a bundle (base64 of PEM), or of nobody in particular.
+impl ServerCertVerifier for Nobody {
+    fn verify_server_cert(&self, _: &CertificateDer<'_>, _: &[CertificateDer<'_>], _: &ServerName<'_>, _: &[u8], _: UnixTime) -> Result<ServerCertVerified, rustls::Error> {
+        Err(CertificateError::UnknownIssuer.into())
+    }
+
+    signatures!(self => self.0);
+}
+
+/// The verifier of a bundle (base64 of PEM), or of anybody.
 fn verifier(bundle: &str, anybody: bool) -> Result<Arc<dyn ServerCertVerifier>, String> {
     if anybody {
         return Ok(Arc::new(Anybody(provider())));
+    }
+    if bundle.is_empty() {
+        return system();
     }
     let pem = base64::engine::general_purpose::STANDARD.decode(bundle).map_err(|e| e.to_string())?;
     let certificates = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
@@ -83,6 +99,21 @@ fn verifier(bundle: &str, anybody: bool) -> Result<Arc<dyn ServerCertVerifier>, 
     }
     let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().map_err(|e| e.to_string())?;
     Ok(Arc::new(Bundle { certificates, signed }))
+}
+
+/// The verifier of those whom this machine trusts; they are read once. A machine without any trusts nobody, which the handshake says.
+fn system() -> Result<Arc<dyn ServerCertVerifier>, String> {
+    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+    let roots = ROOTS.get_or_init(|| {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        Arc::new(roots)
+    });
+    if roots.is_empty() {
+        return Ok(Arc::new(Nobody(provider())));
+    }
+    let signed = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider()).build().map_err(|e| e.to_string())?;
+    Ok(signed)
 }
 
 /// The first half of a TLS setting that trusts a bundle.
@@ -132,7 +163,10 @@ mod tests {
         let other = Pki::ephemeral(&[], jiff::Timestamp::now()).unwrap();
         assert!(ask(&verifier(&bundle(other.ca.pem()), false).unwrap(), "hook.example.com").is_err());
         assert!(ask(&verifier("", true).unwrap(), "hook.example.com").is_ok());
-        for bad in ["", "%", &bundle("no PEM".to_owned())] {
+        // Without a bundle the system's roots count: nobody there signed this one, and it is the handshake that says so.
+        let refused = ask(&verifier("", false).unwrap(), "hook.example.com");
+        assert!(matches!(refused, Err(rustls::Error::InvalidCertificate(_))), "{refused:?}");
+        for bad in ["%", &bundle("no PEM".to_owned())] {
             assert!(verifier(bad, false).is_err(), "{bad}");
         }
     }

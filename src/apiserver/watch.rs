@@ -325,7 +325,7 @@ fn encode_event(call: &Call, kind: &str, object: Value) -> Bytes {
 }
 
 fn bookmark(call: &Call, revision: u64, end_of_initial: bool) -> Bytes {
-    let mut metadata = json!({ "resourceVersion": revision.to_string(), "creationTimestamp": null });
+    let mut metadata = json!({ "resourceVersion": revision.to_string() });
     if end_of_initial {
         metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
     }

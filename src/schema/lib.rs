@@ -18,6 +18,7 @@ pub mod fields;
 mod kind;
 mod native;
 pub mod openapi;
+pub mod pod_security;
 pub mod quantity;
 pub mod shape;
 pub mod strategic;

@@ -120,6 +120,27 @@ pub fn path_segment(s: &str) -> Vec<String> {
     out
 }
 
+/// Faults of an IP address.
+pub fn ip(s: &str) -> Vec<String> {
+    if s.parse::<std::net::IpAddr>().is_ok() {
+        return Vec::new();
+    }
+    let parts: Vec<&str> = s.split('.').collect();
+    let zeros = parts.len() == 4 && parts.iter().all(|p| !p.is_empty() && p.len() < 4 && p.bytes().all(|b| b.is_ascii_digit()) && p.parse::<u16>().is_ok_and(|n| n < 256));
+    vec![if zeros { "must not have leading 0s" } else { "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)" }.to_owned()]
+}
+
+/// Faults of a range of addresses; a strict one has no bits behind its prefix.
+pub fn cidr(s: &str, strict: bool) -> Vec<String> {
+    let parsed = s.split_once('/').and_then(|(a, n)| Some((a.parse::<std::net::IpAddr>().ok()?, n.parse::<u32>().ok().filter(|_| n.bytes().all(|b| b.is_ascii_digit()))?)));
+    let behind = match parsed {
+        Some((std::net::IpAddr::V4(a), n)) if n <= 32 => u64::from(a.to_bits()).trailing_zeros() < 32 - n && a.to_bits() != 0,
+        Some((std::net::IpAddr::V6(a), n)) if n <= 128 => a.to_bits() != 0 && a.to_bits().trailing_zeros() < 128 - n,
+        _ => return vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()],
+    };
+    if behind && strict { vec!["must not have bits set beyond the prefix length".to_owned()] } else { Vec::new() }
+}
+
 /// Faults of a qualified name (label and annotation keys).
 pub fn qualified_name(s: &str) -> Vec<String> {
     let mut out = Vec::new();

@@ -39,6 +39,8 @@ impl Controller for CronJobs {
             .filter(|job| controller(job).is_some_and(|(_, _, uid)| uid == me))
             .collect();
         let (done, mut active): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| finished(job).is_some());
+        // A Job that a person made of the template is none of ours: it neither counts as running nor stands in another's way.
+        active.retain(|job| !text(job, &["metadata", "annotations", SCHEDULED]).is_empty());
         active.retain(|job| !terminating(job));
         for gone in missing(&cron, &active, &done) {
             turn.call(Call::event(&cron, true, "MissingJob", &format!("Active job went missing: {gone}"), COMPONENT, world.now));

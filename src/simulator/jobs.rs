@@ -183,9 +183,7 @@ impl Sync<'_> {
                 completed = (last == "Complete").then(|| second(now));
             }
         } else if suspended {
-            for pod in &active {
-                self.turn.call(Call::delete(&POD, pod, Delete::Background));
-            }
+            self.withdraw(&active);
             self.set("Suspended", "True", "JobSuspended", "Job suspended");
             start = None;
         } else {
@@ -205,6 +203,17 @@ impl Sync<'_> {
         }
     }
 
+    /// Deletes pods that are not wanted now. They are let go first: what we stop ourselves is no failure of the Job.
+    fn withdraw(&mut self, pods: &[Arc<Value>]) {
+        for pod in pods.iter().filter(|pod| tracked(pod)) {
+            self.turn.call(let_go(pod));
+        }
+        self.turn.then();
+        for pod in pods {
+            self.turn.call(Call::delete(&POD, pod, Delete::Background));
+        }
+    }
+
     /// Makes or deletes pods so that as many run as should.
     fn fill(&mut self, active: &[Arc<Value>], wins: i64, losses: i64, completions: Option<i64>) {
         let now = self.world.now;
@@ -218,9 +227,8 @@ impl Sync<'_> {
         if running > wanted {
             let mut surplus = active.to_vec();
             pods::by_worth(&mut surplus, now);
-            for pod in surplus.iter().take(usize::try_from(running - wanted).unwrap_or(0)) {
-                self.turn.call(Call::delete(&POD, pod, Delete::Background));
-            }
+            surplus.truncate(usize::try_from(running - wanted).unwrap_or(0));
+            self.withdraw(&surplus);
             return;
         }
         let count = usize::try_from(wanted - running).unwrap_or(0).min(BURST);
@@ -229,10 +237,10 @@ impl Sync<'_> {
         }
         let per_index = at(self.job, &["spec", "backoffLimitPerIndex"]).is_some();
         // Failures that do not count slow it down as well.
-        let failures = losses.max(self.pods.iter().filter(|pod| failed(pod)).count() as i64);
+        let failures = losses.max(self.failures().count() as i64);
         if failures > 0
             && !per_index
-            && let Some(last) = self.pods.iter().filter(|pod| failed(pod)).filter_map(|pod| end(pod)).max()
+            && let Some(last) = self.failures().filter_map(|pod| end(pod)).max()
         {
             let next = last + backoff(failures);
             if next > now {
@@ -300,7 +308,12 @@ impl Sync<'_> {
 
     /// Failed pods with their indexes.
     fn failed_pods(&self) -> impl Iterator<Item = (i64, &Value)> {
-        self.pods.iter().filter(|pod| failed(pod)).filter_map(|pod| Some((index(pod)?, &**pod)))
+        self.failures().filter_map(|pod| Some((index(pod)?, &**pod)))
+    }
+
+    /// Failed pods, but for those that were withdrawn: let go before their end, which the node calls a failure.
+    fn failures(&self) -> impl Iterator<Item = &Arc<Value>> {
+        self.pods.iter().filter(|pod| failed(pod) && (tracked(pod) || !terminating(pod)))
     }
 
     /// Indexes that have failed for good.
@@ -321,7 +334,7 @@ impl Sync<'_> {
             }
         }
         let failed = |reason: &str, message: String| Some(("FailureTarget", "Failed", reason.to_owned(), message));
-        let fatal = self.pods.iter().filter(|pod| self::failed(pod)).find_map(|pod| match meaning(self.job, pod) {
+        let fatal = self.failures().find_map(|pod| match meaning(self.job, pod) {
             Meaning::FailsJob(message) => Some(message),
             _ => None,
         });

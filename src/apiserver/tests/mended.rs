@@ -108,3 +108,151 @@ async fn small_rules_of_single_kinds() {
     assert_eq!(bench.post(addresses, address("fe80::42:1dff:fe84:f9e2")).await.0, 201);
     assert_eq!(bench.post(addresses, address("fe80::0042:1dff:fe84:f9e2")).await.0, 422);
 }
+
+#[tokio::test]
+async fn whoever_may_read_logs_does_not_see_the_pod() {
+    let bench = Bench::new().await;
+    bench.post(PODS, pod("p", json!({"env": [{"name": "SECRET", "value": "s3cret"}]}))).await;
+    let mut two = pod("two", json!({}));
+    two["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "d", "image": "i"}));
+    bench.post(PODS, two).await;
+    let mut placed = pod("placed", json!({}));
+    placed["spec"]["nodeName"] = json!("n");
+    bench.post(PODS, placed).await;
+    for (path, code, said) in [
+        ("p/log", 204, ""),
+        ("p/log?container=c&follow=true", 204, ""),
+        ("p/log?container=z", 400, "container z is not valid for pod p"),
+        ("two/log", 400, "a container name must be specified for pod two, choose one of: [c d]"),
+        ("p/log?tailLines=-1", 422, "PodLogOptions \"p\" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0"),
+        ("placed/log", 503, "the node n of pod placed is simulated and runs no containers"),
+        ("none/log", 404, "pods \"none\" not found"),
+        ("p/exec?command=x", 400, "pod p does not have a host assigned"),
+        ("p/attach", 400, "pod p does not have a host assigned"),
+        ("p/portforward", 400, "pod p does not have a host assigned"),
+        ("p/proxy", 400, "address not allowed"),
+        ("p/binding", 405, "the server does not allow this method on the requested resource"),
+    ] {
+        let (got, answer) = bench.get(&format!("{PODS}/{path}")).await;
+        assert_eq!((got, answer["message"].as_str().unwrap_or_default()), (code, said), "{path}: {answer}");
+        assert!(!answer.to_string().contains("s3cret"), "{path}");
+    }
+    // Views of the object itself stay that: of all kinds, only these.
+    for resource in crate::resource::natives() {
+        for sub in resource.subresources.iter().filter(|sub| sub.gvk.2 == resource.kind && sub.verbs.iter().any(|verb| verb == "get")) {
+            assert!(matches!(sub.name.as_str(), "status" | "approval" | "ephemeralcontainers" | "resize" | "log"), "{}/{}", resource.plural, sub.name);
+        }
+    }
+    assert_eq!(bench.get(&format!("{PODS}/p/status")).await.1["kind"], "Pod");
+}
+
+#[tokio::test]
+async fn services_change_their_type_and_stay_on_one_stack() {
+    let bench = Bench::new().await;
+    let services = "/api/v1/namespaces/default/services";
+    let service = |name: &str, spec: Value| {
+        let mut all = json!({"ports": [{"port": 80}]});
+        all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": all})
+    };
+    let types = [json!({"type": "ClusterIP"}), json!({"type": "NodePort"}), json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"}), json!({"type": "ExternalName", "externalName": "a.b"})];
+    for (i, from) in types.iter().enumerate() {
+        for (j, to) in types.iter().enumerate() {
+            for whole in [false, true] {
+                let name = format!("s{i}{j}{whole}");
+                let (code, made) = bench.post(services, service(&name, from.clone())).await;
+                assert_eq!(code, 201, "{made}");
+                let path = format!("{services}/{name}");
+                let (code, now) = if whole { bench.put(&path, service(&name, to.clone())).await } else { bench.merge(&path, json!({"spec": to})).await };
+                assert_eq!((code, &now["spec"]["type"]), (200, &to["type"]), "{from} -> {to}: {now}");
+                assert_eq!(now["spec"]["ports"][0].get("nodePort").is_some(), matches!(j, 1 | 2), "{now}");
+                assert_eq!((now["spec"].get("clusterIP").is_some(), now["spec"].get("allocateLoadBalancerNodePorts").is_some()), (j != 3, j == 2), "{now}");
+                bench.delete(&path).await;
+            }
+        }
+    }
+    for (spec, said) in [
+        (json!({"ipFamilyPolicy": "RequireDualStack"}), "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services"),
+        (json!({"ipFamilies": ["IPv6"]}), "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster"),
+        (json!({"clusterIP": "fd00::1"}), "spec.clusterIPs[0]: Invalid value: [\"fd00::1\"]: IPv6 is not configured on this cluster"),
+        (json!({"clusterIPs": ["10.96.0.8"]}), "spec.clusterIPs: Invalid value: [\"10.96.0.8\"]: must be empty when `clusterIP` is not specified"),
+        (json!({"type": "NodePort", "ports": [{"name": "a", "port": 1, "nodePort": 30080}, {"name": "b", "port": 2, "nodePort": 30080}]}), "spec.ports[1].nodePort: Invalid value: 30080: provided port is already allocated"),
+    ] {
+        let (code, refused) = bench.post(services, service("no", spec)).await;
+        assert_eq!((code, refused["message"].as_str()), (422, Some(&*format!("Service \"no\" is invalid: {said}"))));
+    }
+    // What was refused gave its port back.
+    assert_eq!(bench.post(services, service("yes", json!({"type": "NodePort", "ports": [{"port": 1, "nodePort": 30080}]}))).await.0, 201);
+}
+
+#[tokio::test]
+async fn options_and_patches_are_refused_in_the_words_of_a_server() {
+    let bench = Bench::new().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let long = "m".repeat(129);
+    let too_long = "Options.meta.k8s.io \"\" is invalid: fieldManager: Too long: may not be more than 128 bytes";
+    let (code, refused) = bench.post(&format!("{maps}?fieldManager={long}"), map.clone()).await;
+    assert_eq!((code, refused["message"].as_str()), (422, Some(&*format!("Create{too_long}"))));
+    bench.post(maps, map.clone()).await;
+    let one = format!("{maps}/a");
+    let managed = format!("{one}?fieldManager={long}");
+    assert_eq!(bench.put(&managed, map.clone()).await.1["message"], format!("Update{too_long}"));
+    assert_eq!(bench.merge(&managed, json!({})).await.1["message"], format!("Patch{too_long}"));
+    let (_, refused) = bench.merge(&format!("{one}?fieldManager=a%01b"), json!({})).await;
+    assert_eq!(refused["message"], "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Invalid value: \"a\\x01b\": invalid character U+0001 (at position 1)");
+    for (patch, code, said) in [
+        (json!({"metadata": {"name": "b"}}), 400, "the name of the object (b) does not match the name on the URL (a)"),
+        (json!({"metadata": {"namespace": "b"}}), 400, "the namespace of the provided object does not match the namespace sent on the request"),
+        (json!({"metadata": {"uid": "b"}}), 422, "ConfigMap \"a\" is invalid: metadata.uid: Invalid value: \"b\": field is immutable"),
+        (json!({"metadata": {"resourceVersion": "abc"}}), 500, "strconv.ParseUint: parsing \"abc\": invalid syntax"),
+        (json!({"metadata": {"name": null}}), 400, "the name of the object (a based on URL) was undeterminable: name must be provided"),
+        (json!({"kind": null}), 200, ""),
+    ] {
+        let (got, answer) = bench.merge(&one, patch.clone()).await;
+        assert_eq!((got, answer["message"].as_str().unwrap_or_default()), (code, said), "{patch}");
+    }
+    let (code, answer) = bench.merge(&one, json!({"kind": "X"})).await;
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert!(code == 422 && message.ends_with("no kind \"X\" is registered for version \"v1\" in scheme \"pkg/runtime/scheme.go:111\""), "{answer}");
+    assert_eq!(bench.send(Method::PATCH, &one, "application/strategic-merge-patch+json", &json!({"kind": "X", "apiVersion": "v2"})).await.0, 200);
+    let number = "Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax";
+    assert_eq!(bench.get(&format!("{maps}?resourceVersion=abc")).await, (400, crate::status::ApiError::bad_request(format!("invalid resource version: resourceVersion: {number}")).to_status()));
+    assert_eq!(bench.get(&format!("{one}?resourceVersion=abc")).await.0, 500);
+    let big = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "big"}, "data": {"a": "x".repeat(1_100_000)}});
+    assert_eq!(bench.post(maps, big).await.1["message"], "ConfigMap \"big\" is invalid: []: Too long: may not be more than 1048576 bytes");
+    let told = bench.watch(&format!("{maps}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"), |told| told.iter().any(|e| e["type"] == "BOOKMARK")).await;
+    assert_eq!(told.iter().find(|e| e["type"] == "BOOKMARK").and_then(|e| e["object"]["metadata"].get("creationTimestamp")), None);
+}
+
+#[tokio::test]
+async fn a_pods_rank_is_given_by_its_class() {
+    let bench = Bench::new().await;
+    for (spec, said) in [
+        (json!({"priority": 5}), "the integer value of priority (5) must not be provided in pod spec; priority admission controller computed 0 from the given PriorityClass name"),
+        (json!({"preemptionPolicy": "Never"}), "the string value of PreemptionPolicy (Never) must not be provided in pod spec; priority admission controller computed PreemptLowerPriority from the given PriorityClass name"),
+        (json!({"overhead": {"cpu": "1"}}), "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"),
+    ] {
+        let mut pod = pod("p", json!({}));
+        pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let (code, refused) = bench.post(PODS, pod).await;
+        assert_eq!((code, refused["message"].as_str()), (403, Some(&*format!("pods \"p\" is forbidden: {said}"))));
+    }
+    let mut good = pod("p", json!({}));
+    good["spec"]["priority"] = json!(0);
+    assert_eq!(bench.post(PODS, good).await.0, 201);
+}
+
+#[tokio::test]
+async fn what_was_asked_to_be_signed_stays() {
+    let bench = Bench::new().await;
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let key = rcgen::KeyPair::generate().unwrap();
+    let pem = rcgen::CertificateParams::new(vec!["a".to_owned()]).unwrap().serialize_request(&key).unwrap().pem().unwrap();
+    let pem = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem);
+    let request = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "c"}, "spec": {"signerName": "e.io/x", "usages": ["client auth"], "request": pem}});
+    let (code, made) = bench.post(requests, request).await;
+    assert_eq!(code, 201, "{made}");
+    let (code, kept) = bench.merge(&format!("{requests}/c"), json!({"spec": {"usages": ["server auth"]}})).await;
+    assert_eq!((code, &kept["spec"], &kept["metadata"]["resourceVersion"]), (200, &made["spec"], &made["metadata"]["resourceVersion"]), "{kept}");
+}

@@ -7,7 +7,7 @@ pub(crate) mod validate;
 mod warn;
 
 pub(crate) use default::default;
-pub(crate) use prepare::{prepare_create, prepare_update, reset_fields};
+pub(crate) use prepare::{prepare_create, prepare_update, qos_class, reset_fields};
 pub(crate) use validate::{validate_create, validate_update};
 pub(crate) use warn::warnings;
 

@@ -229,6 +229,12 @@ pub(crate) fn prepare_update(r: &Resource, o: &mut Value, old: &Value, subresour
                 }
             }
         }
+        Some(k @ ("resize" | "ephemeralcontainers")) => {
+            only_containers(o, old, k);
+            if specification(r, o) != specification(r, old) {
+                set_generation(o, generation.unwrap_or(0) + 1);
+            }
+        }
         Some(_) => {}
         None => {
             if has_status(r) {
@@ -248,11 +254,42 @@ pub(crate) fn prepare_update(r: &Resource, o: &mut Value, old: &Value, subresour
                 let changed = o.pointer("/spec/template") != old.pointer("/spec/template");
                 template_generation(o, was + i64::from(changed));
             }
+            // What was asked to be signed stays what it was; a change is dropped, not refused.
+            if r.group == "certificates.k8s.io" && r.plural == "certificatesigningrequests" {
+                put(o, "spec", old.get("spec").cloned());
+            }
             if r.group.is_empty() && r.plural == "services" {
                 service_update(o, old);
             }
             if counts(r) && specification(r, o) != specification(r, old) {
                 set_generation(o, generation.unwrap_or(0) + 1);
+            }
+        }
+    }
+}
+
+/// Of what came through a subresource of a Pod, only its own part counts: sizes, or ephemeral containers.
+fn only_containers(o: &mut Value, old: &Value, subresource: &str) {
+    let given = std::mem::replace(o, old.clone());
+    for k in ["managedFields", "resourceVersion"] {
+        let v = given.pointer(&format!("/metadata/{k}")).cloned();
+        if let Some(m) = o.get_mut("metadata") {
+            put(m, k, v);
+        }
+    }
+    if subresource == "ephemeralcontainers" {
+        let v = given.pointer("/spec/ephemeralContainers").cloned();
+        if let Some(s) = o.get_mut("spec") {
+            put(s, "ephemeralContainers", v);
+        }
+        return;
+    }
+    for list in ["/spec/containers", "/spec/initContainers"] {
+        let given = super::list(&given, list);
+        for c in o.pointer_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let Some(twin) = given.iter().find(|g| text(g, "/name") == text(c, "/name")) else { continue };
+            for k in ["resources", "resizePolicy"] {
+                put(c, k, twin.get(k).cloned());
             }
         }
     }
@@ -278,18 +315,68 @@ fn specification(r: &Resource, o: &Value) -> Value {
     Value::Object(m)
 }
 
-/// Fields that an update leaves out are taken from the old Service: it cannot know what was allocated.
+/// What depends on a Service's type: an update keeps what was allocated, since it cannot know it, and drops what its new type has
+/// no use for, unless it says something new about it.
 fn service_update(o: &mut Value, old: &Value) {
-    let needs = |v: &Value| matches!(text(v, "/spec/type"), "ClusterIP" | "NodePort" | "LoadBalancer" | "");
-    if !needs(o) || !needs(old) {
-        return;
-    }
-    for k in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-        let given = o.pointer(&format!("/spec/{k}")).is_some_and(|v| !v.is_null() && v != "");
-        if !given {
-            if let (Some(v), Some(spec)) = (old.pointer(&format!("/spec/{k}")).cloned(), o.get_mut("spec").and_then(Value::as_object_mut)) {
-                spec.insert(k.to_owned(), v);
+    let (now, was) = (ServiceNeeds::of(o), ServiceNeeds::of(old));
+    let Some(spec) = o.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let before = super::map(old, "/spec");
+    let given = |spec: &Map<String, Value>, k: &str| spec.get(k).is_some_and(|v| !v.is_null() && v != "" && v != 0);
+    let mut both = |needed: bool, needs: bool, fields: &[&str]| {
+        for k in fields.iter().filter(|_| needed) {
+            if needs {
+                if let Some(v) = before.get(*k).filter(|_| !given(spec, k)) {
+                    spec.insert((*k).to_owned(), v.clone());
+                }
+            } else if spec.get(*k) == before.get(*k) {
+                spec.remove(*k);
             }
+        }
+    };
+    both(was.address, now.address, &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"]);
+    both(was.health_port, now.health_port, &["healthCheckNodePort"]);
+    // Nothing to keep of these: who leaves them out means it.
+    for (needed, needs, field) in [
+        (was.traffic, now.traffic, "externalTrafficPolicy"),
+        (was.address, now.address, "internalTrafficPolicy"),
+        (was.balancer, now.balancer, "allocateLoadBalancerNodePorts"),
+        (was.balancer, now.balancer, "loadBalancerClass"),
+    ] {
+        both(needed && !needs, false, &[field]);
+    }
+    if was.ports && !now.ports && numbers(spec) == numbers(before) {
+        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut) {
+            port.remove("nodePort");
+        }
+    }
+}
+
+/// The node ports of a Service.
+fn numbers(spec: &Map<String, Value>) -> std::collections::BTreeSet<i64> {
+    let ports = spec.get("ports").and_then(Value::as_array);
+    ports.into_iter().flatten().filter_map(|p| p.get("nodePort").and_then(Value::as_i64)).filter(|n| *n != 0).collect()
+}
+
+/// What a Service of a type needs.
+struct ServiceNeeds {
+    address: bool,
+    ports: bool,
+    health_port: bool,
+    traffic: bool,
+    balancer: bool,
+}
+
+impl ServiceNeeds {
+    fn of(o: &Value) -> Self {
+        let kind = text(o, "/spec/type");
+        let balancer = kind == "LoadBalancer";
+        let ports = balancer || kind == "NodePort";
+        Self {
+            address: ports || matches!(kind, "ClusterIP" | ""),
+            ports,
+            health_port: balancer && text(o, "/spec/externalTrafficPolicy") == "Local",
+            traffic: ports || !super::list(o, "/spec/externalIPs").is_empty(),
+            balancer,
         }
     }
 }

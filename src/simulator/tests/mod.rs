@@ -364,6 +364,47 @@ async fn jobs_end() {
 }
 
 #[tokio::test]
+async fn a_job_made_by_hand_is_none_of_its_cron_job() {
+    let child = Child::new(1).await;
+    let spec = job("x", json!({}))["spec"].clone();
+    let cron = json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}, "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": spec}}});
+    let cron = child.post(&format!("{BATCH}/cronjobs"), cron).await;
+    // As `kubectl create job --from=cronjob/c` makes them; the other as the schedule does.
+    for (name, note) in [("manual", "cronjob.kubernetes.io/instantiate"), ("due", "batch.kubernetes.io/cronjob-scheduled-timestamp")] {
+        let mut made = job(name, json!({}));
+        made["metadata"]["annotations"] = json!({note: "2026-01-01T00:00:00Z"});
+        made["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": text(&cron, &["metadata", "uid"]), "controller": true}]);
+        made["spec"]["template"]["metadata"] = json!({"annotations": {crate::RUN_SECONDS: "1000"}});
+        child.post(&format!("{BATCH}/jobs"), made).await;
+        child.wait(&format!("{BATCH}/jobs/{name}"), "ran", |job| int(job, &["status", "ready"]) == Some(1)).await;
+    }
+    let cron = child.wait(&format!("{BATCH}/cronjobs/c"), "saw its job", |cron| !list(cron, &["status", "active"]).is_empty()).await;
+    let named: Vec<&str> = list(&cron, &["status", "active"]).iter().map(|job| text(job, &["name"])).collect();
+    assert_eq!(named, ["due"]);
+}
+
+#[tokio::test]
+async fn a_suspended_job_has_not_failed() {
+    let child = Child::new(1).await;
+    let mut long = job("pause", json!({"backoffLimit": 1, "parallelism": 2, "completions": 4}));
+    long["spec"]["template"]["metadata"] = json!({"annotations": {crate::RUN_SECONDS: "1000"}});
+    let path = format!("{BATCH}/jobs/pause");
+    child.post(&format!("{BATCH}/jobs"), long).await;
+    for _ in 0..4 {
+        child.wait(&path, "ran", |job| int(job, &["status", "ready"]) == Some(2)).await;
+        // Fewer at once is as little a failure as none at all.
+        child.merge(&path, json!({"spec": {"parallelism": 1}})).await;
+        child.wait(&path, "shrank", |job| int(job, &["status", "active"]) == Some(1) && int(job, &["status", "terminating"]) == Some(0)).await;
+        child.merge(&path, json!({"spec": {"suspend": true}})).await;
+        let rests = child.wait(&path, "was suspended", |job| int(job, &["status", "active"]).is_none() && int(job, &["status", "terminating"]) == Some(0)).await;
+        assert_eq!(condition(list(&rests, &["status", "conditions"]), "Suspended").map(|c| text(c, &["status"])), Some("True"));
+        child.merge(&path, json!({"spec": {"suspend": false, "parallelism": 2}})).await;
+    }
+    let runs = child.wait(&path, "ran", |job| int(job, &["status", "ready"]) == Some(2)).await;
+    assert_eq!((int(&runs, &["status", "failed"]), ended(&runs, "Failed"), ended(&runs, "FailureTarget")), (None, None, None));
+}
+
+#[tokio::test]
 async fn services_find_ready_pods() {
     let child = Child::new(1).await;
     let service = json!({

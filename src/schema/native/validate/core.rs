@@ -1,94 +1,12 @@
 //! Core kinds: Service, ConfigMap, Secret, Endpoints, Event, quota, limits, nodes, leases, classes.
 
-use super::{Faults, get, list, map, meta, none_negative, one_of, port, quantity, required, ruled, shown, text};
+use super::{Faults, get, list, map, none_negative, one_of, quantity, required, ruled, shown, text};
 use crate::fault::{Fault, Path};
 use crate::text as words;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 const MAX_DATA: usize = 1024 * 1024;
-
-pub(super) fn service(o: &Value, out: &mut Faults) {
-    let (s, p) = (&o["spec"], Path::new("spec"));
-    let kind = text(s, "/type");
-    let ports = list(s, "/ports");
-    let headless = text(s, "/clusterIP") == "None";
-    one_of(s, "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], true, &p, out);
-    if ports.is_empty() && !headless && kind != "ExternalName" {
-        out.push(Fault::required(&p.child("ports"), ""));
-    }
-    match kind {
-        "LoadBalancer" | "NodePort" if headless => out.push(Fault::invalid(&p.child("clusterIPs").index(0), "None", format!("may not be set to 'None' for {kind} services"))),
-        "ExternalName" => {
-            let name = text(s, "/externalName").trim_end_matches('.');
-            if name.is_empty() {
-                out.push(Fault::required(&p.child("externalName"), ""));
-            } else {
-                out.extend(words::dns1123_subdomain(name).into_iter().map(|m| Fault::invalid(&p.child("externalName"), text(s, "/externalName"), m)));
-            }
-        }
-        _ => {}
-    }
-    let (mut names, mut seen) = (BTreeSet::new(), BTreeSet::new());
-    let named = ports.len() > 1;
-    for (i, x) in ports.iter().enumerate() {
-        let at = p.child("ports").index(i);
-        let name = text(x, "/name");
-        if name.is_empty() {
-            if named {
-                out.push(Fault::required(&at.child("name"), ""));
-            }
-        } else {
-            out.extend(words::dns1123_label(name).into_iter().map(|m| Fault::invalid(&at.child("name"), name, m)));
-            if !names.insert(name) {
-                out.push(Fault::duplicate(&at.child("name"), name));
-            }
-        }
-        let n = x.get("port").and_then(Value::as_i64).unwrap_or(0);
-        out.extend(words::port_number(n).into_iter().map(|m| Fault::invalid(&at.child("port"), n, m)));
-        one_of(x, "protocol", &["SCTP", "TCP", "UDP"], true, &at, out);
-        port(&x["targetPort"], &at.child("targetPort"), out);
-        ruled(x, "appProtocol", words::qualified_name, &at, out);
-        let key = (n, text(x, "/protocol"));
-        if !seen.insert(key) {
-            // The server shows its internal form.
-            out.push(Fault::duplicate(&at, json!({"Name": "", "Protocol": key.1, "AppProtocol": null, "Port": n, "TargetPort": 0, "NodePort": 0})));
-        }
-        if kind == "ClusterIP" && x.get("nodePort").and_then(Value::as_i64).is_some_and(|n| n != 0) {
-            out.push(Fault::forbidden(&at.child("nodePort"), "may not be used when `type` is 'ClusterIP'"));
-        }
-    }
-    out.extend(meta::labels(map(s, "/selector"), &p.child("selector")));
-    one_of(s, "sessionAffinity", &["ClientIP", "None"], true, &p, out);
-    if let Some(t) = s.pointer("/sessionAffinityConfig/clientIP/timeoutSeconds").and_then(Value::as_i64) {
-        if !(1..=86400).contains(&t) {
-            out.push(Fault::invalid(&p.child("sessionAffinityConfig").child("clientIP").child("timeoutSeconds"), t, "must be greater than 0 and less than 86400"));
-        }
-    }
-    one_of(s, "externalTrafficPolicy", &["Cluster", "Local"], false, &p, out);
-    one_of(s, "internalTrafficPolicy", &["Cluster", "Local"], false, &p, out);
-    if let Some(e) = get(s, "externalTrafficPolicy").filter(|_| !matches!(kind, "LoadBalancer" | "NodePort") && list(s, "/externalIPs").is_empty()) {
-        out.push(Fault::invalid(&p.child("externalTrafficPolicy"), e.clone(), "may only be set for externally-accessible services"));
-    }
-    for (i, ip) in list(s, "/externalIPs").iter().enumerate() {
-        let ip = ip.as_str().unwrap_or_default();
-        if ip.parse::<std::net::IpAddr>().is_err() {
-            out.push(Fault::invalid(&p.child("externalIPs").index(i), ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
-        }
-    }
-    let ip = text(s, "/clusterIP");
-    if !ip.is_empty() && ip != "None" && ip.parse::<std::net::IpAddr>().is_err() {
-        out.push(Fault::invalid(&p.child("clusterIPs").index(0), ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
-    }
-}
-
-pub(super) fn service_update(o: &Value, old: &Value, out: &mut Faults) {
-    let (a, b) = (text(o, "/spec/clusterIP"), text(old, "/spec/clusterIP"));
-    let plain = |v: &Value| text(v, "/spec/type") != "ExternalName";
-    if plain(o) && plain(old) && !b.is_empty() && a != b {
-        out.push(Fault::invalid(&Path::new("spec.clusterIPs").index(0), json!([a]), "may not change once set"));
-    }
-}
 
 fn keys(o: &Value, fields: &[&str], out: &mut Faults) -> usize {
     let mut size = 0;
@@ -109,7 +27,8 @@ fn keys(o: &Value, fields: &[&str], out: &mut Faults) -> usize {
 
 pub(super) fn config_map(o: &Value, out: &mut Faults) {
     if keys(o, &["data", "binaryData"], out) > MAX_DATA {
-        out.push(Fault::too_long(&Path::root(), MAX_DATA));
+        // The server's words for a path of one empty name.
+        out.push(Fault::too_long(&Path::new("[]"), MAX_DATA));
     }
 }
 
@@ -266,6 +185,22 @@ pub(super) fn node(o: &Value, out: &mut Faults) {
         ruled(t, "key", words::qualified_name, &at, out);
         ruled(t, "value", words::label_value, &at, out);
         one_of(t, "effect", &["NoSchedule", "PreferNoSchedule", "NoExecute"], true, &at, out);
+        let same = |other: &Value| ["/key", "/effect"].iter().all(|k| text(other, k) == text(t, k));
+        if list(o, "/spec/taints")[..i].iter().any(same) {
+            // The server shows its internal form.
+            let shown = json!({"Key": text(t, "/key"), "Value": text(t, "/value"), "Effect": text(t, "/effect"), "TimeAdded": get(t, "timeAdded")});
+            out.push(Fault { detail: "taints must be unique by key and effect pair".to_owned(), ..Fault::duplicate(&at, shown) });
+        }
+    }
+    let ranges = list(o, "/spec/podCIDRs");
+    let p = Path::new("spec.podCIDRs");
+    for (i, range) in ranges.iter().enumerate() {
+        let range = range.as_str().unwrap_or_default();
+        out.extend(words::cidr(range, true).into_iter().map(|m| Fault::invalid(&p.index(i), range, m)));
+    }
+    let sixes = ranges.iter().filter(|r| r.as_str().is_some_and(|r| r.contains(':'))).count();
+    if sixes > 1 || ranges.len() - sixes > 1 {
+        out.push(Fault::invalid(&p, json!(ranges), "may specify no more than one CIDR for each IP family"));
     }
 }
 

@@ -1,10 +1,15 @@
 //! Validation of built-in kinds, with the field faults of a real server.
 
 mod access;
+mod autoscaler;
 mod core;
 mod crd;
+mod job_rules;
 mod network;
 mod pod;
+mod pod_settings;
+mod pod_update;
+mod service;
 mod storage;
 mod workload;
 
@@ -69,6 +74,8 @@ pub(crate) fn validate_update(r: &Resource, object: &Value, old: &Value, subreso
             changes(r, object, old, &mut out);
         }
         Some("status") => status(r, object, &mut out),
+        Some("resize") => pod_update::resize(object, old, &mut out),
+        Some("ephemeralcontainers") => pod_update::ephemeral(object, old, &mut out),
         Some(_) => {}
     }
     out
@@ -86,7 +93,7 @@ fn body(r: &Resource, o: &Value, old: Option<&Value>, out: &mut Faults) {
         ("apps", "controllerrevisions") => workload::controller_revision(o, old, out),
         ("batch", "jobs") => workload::job(o, &Path::new("spec"), old.is_none(), out),
         ("batch", "cronjobs") => workload::cron_job(o, out),
-        ("", "services") => core::service(o, out),
+        ("", "services") => service::service(o, out),
         ("", "configmaps") => core::config_map(o, out),
         ("", "secrets") => core::secret(o, out),
         ("", "endpoints") => core::endpoints(o, out),
@@ -110,7 +117,7 @@ fn body(r: &Resource, o: &Value, old: Option<&Value>, out: &mut Faults) {
         ("networking.k8s.io", "servicecidrs") => network::service_cidr(o, out),
         ("discovery.k8s.io", "endpointslices") => network::endpoint_slice(o, out),
         ("policy", "poddisruptionbudgets") => workload::disruption_budget(o, out),
-        ("autoscaling", "horizontalpodautoscalers") => workload::autoscaler(o, r.version, out),
+        ("autoscaling", "horizontalpodautoscalers") => autoscaler::autoscaler(o, r.version, out),
         ("apiextensions.k8s.io", _) => crd::definition(o, out),
         ("apiregistration.k8s.io", _) => access::api_service(o, out),
         ("admissionregistration.k8s.io", p) => access::admission(p, o, out),
@@ -145,8 +152,8 @@ fn changes(r: &Resource, o: &Value, old: &Value, out: &mut Faults) {
         ("apps", "deployments" | "daemonsets" | "replicasets") => fixed("/spec/selector", "spec.selector", IMMUTABLE),
         ("apps", "statefulsets") => workload::stateful_set_update(o, old, out),
         ("batch", "jobs") => workload::job_update(o, old, out),
-        ("", "pods") => pod::update(o, old, out),
-        ("", "services") => core::service_update(o, old, out),
+        ("", "pods") => pod_update::update(o, old, out),
+        ("", "services") => service::update(o, old, out),
         ("", "configmaps" | "secrets") => core::data_update(r.plural, o, old, out),
         ("", "persistentvolumeclaims") => storage::claim_update(o, old, out),
         ("", "persistentvolumes") => storage::volume_update(o, old, out),
@@ -162,7 +169,6 @@ fn changes(r: &Resource, o: &Value, old: &Value, out: &mut Faults) {
         }
         ("networking.k8s.io", "ingressclasses") => fixed("/spec/controller", "spec.controller", IMMUTABLE),
         ("networking.k8s.io", "ipaddresses") => fixed("/spec/parentRef", "spec.parentRef", IMMUTABLE),
-        ("certificates.k8s.io", "certificatesigningrequests") => fixed("/spec", "spec", IMMUTABLE),
         ("apiextensions.k8s.io", _) => crd::update(o, old, out),
         ("discovery.k8s.io", _) => fixed("/addressType", "addressType", IMMUTABLE),
         ("coordination.k8s.io", _) => {}
@@ -302,3 +308,6 @@ pub(super) fn port(v: &Value, p: &Path, out: &mut Faults) {
 pub(super) fn shown(v: &Value) -> Value {
     if v.is_null() { json!(null) } else { v.clone() }
 }
+
+#[cfg(test)]
+mod tests;

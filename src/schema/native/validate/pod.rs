@@ -12,6 +12,9 @@ pub(super) fn pod(o: &Value, old: Option<&Value>, out: &mut Faults) {
     if old.is_none_or(|old| old.get("spec") != o.get("spec")) {
         spec(&o["spec"], &p, out);
     }
+    if old.is_none() && !text(o, "/spec/nodeName").is_empty() && !list(o, "/spec/schedulingGates").is_empty() {
+        out.push(Fault::forbidden(&p.child("nodeName"), "cannot be set until all schedulingGates have been cleared"));
+    }
     if old.is_none() && !list(o, "/spec/ephemeralContainers").is_empty() {
         out.push(Fault::forbidden(&p.child("ephemeralContainers"), "cannot be set on create"));
     }
@@ -25,42 +28,6 @@ pub(super) fn template(t: &Value, p: &Path, out: &mut Faults) {
     spec(&t["spec"], &p.child("spec"), out);
     if !list(t, "/spec/ephemeralContainers").is_empty() {
         out.push(Fault::forbidden(&p.child("spec").child("ephemeralContainers"), "ephemeral containers not allowed in pod template"));
-    }
-}
-
-const MUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
-
-/// What an update of a Pod may not change.
-pub(super) fn update(o: &Value, old: &Value, out: &mut Faults) {
-    let (a, b) = (list(o, "/spec/containers"), list(old, "/spec/containers"));
-    if a.len() != b.len() {
-        out.push(Fault::forbidden(&Path::new("spec.containers"), "pod updates may not add or remove containers"));
-        return;
-    }
-    let mask = |v: &Value| {
-        let mut s = v.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-        for k in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates", "nodeName"] {
-            s.remove(k);
-        }
-        for k in ["containers", "initContainers"] {
-            for c in s.get_mut(k).and_then(Value::as_array_mut).into_iter().flatten() {
-                if let Some(c) = c.as_object_mut() {
-                    c.remove("image");
-                }
-            }
-        }
-        s
-    };
-    let kept = list(old, "/spec/tolerations").iter().all(|t| list(o, "/spec/tolerations").iter().any(|n| ["key", "operator", "value", "effect"].iter().all(|k| n.get(k) == t.get(k))));
-    let node = text(old, "/spec/nodeName");
-    let bound = node.is_empty() || node == text(o, "/spec/nodeName");
-    if !kept || !bound || mask(o) != mask(old) {
-        out.push(Fault::forbidden(&Path::new("spec"), format!("{MUTABLE}\n")));
-    }
-    if let (Some(n), before) = (get(&o["spec"], "activeDeadlineSeconds"), get(&old["spec"], "activeDeadlineSeconds")) {
-        if before.is_some_and(|b| b.as_i64() < n.as_i64()) {
-            out.push(Fault::invalid(&Path::new("spec.activeDeadlineSeconds"), n.clone(), format!("must be less than or equal to previous value {}", before.cloned().unwrap_or_default())));
-        }
     }
 }
 
@@ -85,6 +52,7 @@ pub(super) fn spec(s: &Value, p: &Path, out: &mut Faults) {
     one_of(s, "restartPolicy", &["Always", "OnFailure", "Never"], true, p, out);
     one_of(s, "dnsPolicy", &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"], true, p, out);
     none_negative(s, &["terminationGracePeriodSeconds"], p, out);
+    super::pod_settings::settings(s, p, out);
     if let Some(n) = get(s, "activeDeadlineSeconds") {
         if n.as_i64().is_some_and(|n| n < 1) {
             out.push(Fault::invalid(&p.child("activeDeadlineSeconds"), n.clone(), "must be between 1 and 2147483647, inclusive"));
@@ -109,6 +77,32 @@ pub(super) fn spec(s: &Value, p: &Path, out: &mut Faults) {
         for (j, h) in list(a, "/hostnames").iter().enumerate() {
             let h = h.as_str().unwrap_or_default();
             out.extend(words::dns1123_subdomain(h).into_iter().map(|m| Fault::invalid(&at.child("hostnames").index(j), h, m)));
+        }
+    }
+}
+
+/// Containers that are put into a running Pod to look around in it.
+pub(super) fn ephemeral(s: &Value, p: &Path, out: &mut Faults) {
+    let volumes = list(s, "/volumes").iter().map(|v| text(v, "/name").to_owned()).collect();
+    let mut names: BTreeSet<&str> = ["/containers", "/initContainers"].iter().flat_map(|k| list(s, k)).map(|c| text(c, "/name")).collect();
+    for (i, c) in list(s, "/ephemeralContainers").iter().enumerate() {
+        let at = p.child("ephemeralContainers").index(i);
+        let name = text(c, "/name");
+        if !name.is_empty() && !names.insert(name) {
+            out.push(Fault::duplicate(&at.child("name"), name));
+        }
+        container(c, &volumes, false, false, &at, out);
+        for k in ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resizePolicy"] {
+            if get(c, k).is_some_and(|v| v.as_array().is_none_or(|l| !l.is_empty())) {
+                out.push(Fault::forbidden(&at.child(k), "cannot be set for an Ephemeral Container"));
+            }
+        }
+        if !map(c, "/resources").is_empty() {
+            out.push(Fault::forbidden(&at.child("resources"), "cannot be set for an Ephemeral Container"));
+        }
+        let target = text(c, "/targetContainerName");
+        if !target.is_empty() && !list(s, "/containers").iter().any(|c| text(c, "/name") == target) {
+            out.push(Fault::not_found(&at.child("targetContainerName"), target));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Workloads: Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob, budgets and autoscalers.
 
 use super::pod::{labels, replicas, rolling, template};
-use super::{Faults, get, int_or_percent, is_empty_selector, is_valid_selector, list, map, none_negative, not_negative, one_of, required, selector, selects, shown, text};
+use super::{Faults, get, int_or_percent, is_empty_selector, is_valid_selector, list, map, none_negative, not_negative, one_of, selector, selects, shown, text};
 use crate::fault::{Fault, Path};
 use serde_json::{Value, json};
 
@@ -203,6 +203,7 @@ pub(super) fn job(o: &Value, p: &Path, create: bool, out: &mut Faults) {
     if get(s, "backoffLimitPerIndex").is_some() && text(s, "/completionMode") != "Indexed" {
         out.push(Fault::invalid(&p.child("backoffLimitPerIndex"), s["backoffLimitPerIndex"].clone(), "requires indexed completion mode"));
     }
+    super::job_rules::rules(s, p, out);
     if p.as_str() == "spec" {
         let sel = &s["selector"];
         if sel.is_null() {
@@ -351,48 +352,4 @@ pub(super) fn disruption_budget(o: &Value, out: &mut Faults) {
         selector(sel, &p.child("selector"), out);
     }
     one_of(s, "unhealthyPodEvictionPolicy", &["AlwaysAllow", "IfHealthyBudget"], false, &p, out);
-}
-
-pub(super) fn autoscaler(o: &Value, version: &str, out: &mut Faults) {
-    let (s, p) = (&o["spec"], spec());
-    if s.get("minReplicas").and_then(Value::as_i64).is_some_and(|n| n < 1) {
-        out.push(Fault::invalid(&p.child("minReplicas"), s["minReplicas"].clone(), "must be greater than or equal to 1"));
-    }
-    let max = s.get("maxReplicas").and_then(Value::as_i64).unwrap_or(0);
-    match max {
-        0 => out.push(Fault::required(&p.child("maxReplicas"), "")),
-        n if n < 0 => out.push(Fault::invalid(&p.child("maxReplicas"), n, "must be greater than 0")),
-        _ => {}
-    }
-    if s.get("minReplicas").and_then(Value::as_i64).is_some_and(|n| max < n) {
-        out.push(Fault::invalid(&p.child("maxReplicas"), max, "must be greater than or equal to `minReplicas`"));
-    }
-    let t = p.child("scaleTargetRef");
-    for k in ["kind", "name"] {
-        if required(&s["scaleTargetRef"], k, &t, out) {
-            let v = text(&s["scaleTargetRef"], &format!("/{k}"));
-            out.extend(crate::text::path_segment(v).into_iter().map(|m| Fault::invalid(&t.child(k), v, m)));
-        }
-    }
-    if text(&s["scaleTargetRef"], "/apiVersion").is_empty() {
-        out.push(Fault::invalid(&t.child("apiVersion"), "", "apiVersion must specify API group"));
-    }
-    if version == "v1" {
-        return;
-    }
-    for (i, m) in list(s, "/metrics").iter().enumerate() {
-        let at = p.child("metrics").index(i);
-        let kinds = [("Object", "object"), ("Pods", "pods"), ("Resource", "resource"), ("ContainerResource", "containerResource"), ("External", "external")];
-        let ty = text(m, "/type");
-        match kinds.iter().find(|(t, _)| *t == ty) {
-            None if ty.is_empty() => out.push(Fault::required(&at.child("type"), "must specify a metric source type")),
-            None => out.push(Fault::not_supported(&at.child("type"), ty, &["ContainerResource", "External", "Object", "Pods", "Resource"])),
-            Some((_, field)) if get(m, field).is_none() => {
-                let known: Vec<&str> = kinds.iter().filter(|(_, f)| get(m, f).is_some()).map(|(_, f)| *f).collect();
-                out.push(Fault::required(&at.child(field), "must populate information for the given metric source"));
-                let _ = known;
-            }
-            Some(_) => {}
-        }
-    }
 }
