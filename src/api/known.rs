@@ -88,6 +88,8 @@ pub mod annotation {
     pub const ANSWERED: &str = "gitops.anabranch.io/answered";
     /// On a HelmRelease: namespace and name of the release in the cluster, as its agent deployed it last.
     pub const DEPLOYED_AS: &str = "gitops.anabranch.io/deployed-as";
+    /// On a HelmRelease: the wish that failed in the cluster, how often it did, and when it is tried again.
+    pub const FAILED_WISH: &str = "gitops.anabranch.io/failed-wish";
     /// On a ManagedCluster: the kinds that it serves, as `<apiVersion>:<Kind>,...;...`, for charts that ask for them.
     pub const API_VERSIONS: &str = "gitops.anabranch.io/api-versions";
     /// On an object in Git: `disabled` keeps it when it disappears from Git.
@@ -173,6 +175,7 @@ pub mod bootstrapping {
 /// Secrets and their keys.
 pub mod secret {
     /// In the reserved namespace: what random values of rendered charts are drawn from.
+    /// In a child whose agent renders charts itself and was given no seeds: the same for those.
     pub const RENDER_SALT: &str = "anabranch-render-salt";
     /// In the child: the agent's credential of the parent.
     pub const PARENT_CLUSTER: &str = "parent-cluster";

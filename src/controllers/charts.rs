@@ -89,8 +89,10 @@ const AGAIN: Duration = Duration::from_secs(60);
 const SECRETS: Duration = Duration::from_secs(300);
 
 impl World {
-    /// Puts the pull secrets of a Description's charts where the cluster's agent may read them: it reads its own namespace only.
+    /// Puts the pull secrets of a Description's charts, and the seeds of their random values, where the cluster's agent may read them: it
+    /// reads its own namespace only. Before there are HelmReleases, so that the agent finds them.
     pub(crate) async fn share_pull_secrets(&self, description: &api::apps::Description) -> Result<Next, TurnError> {
+        self.share_seeds(description).await?;
         let wanted = plan::releases::pull_secrets(description);
         if wanted.is_empty() || description.metadata.deletion_timestamp.is_some() {
             return Ok(Next::Done);

@@ -57,6 +57,8 @@ pub(crate) struct Renders {
     texts: Mutex<BTreeMap<ObjectId, Weak<str>>>,
     listeners: Mutex<Vec<Listener>>,
     salt: OnceCell<Vec<u8>>,
+    /// Seeds that were handed to agents, by Description.
+    seeded: Mutex<BTreeMap<Key, BTreeMap<String, ByteString>>>,
     /// Renders at a time: each takes a core and much memory.
     permits: Semaphore,
 }
@@ -64,7 +66,7 @@ pub(crate) struct Renders {
 impl Default for Renders {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { all: Mutex::default(), texts: Mutex::default(), listeners: Mutex::default(), salt: OnceCell::new(), permits: Semaphore::new(cores) }
+        Self { all: Mutex::default(), texts: Mutex::default(), listeners: Mutex::default(), salt: OnceCell::new(), seeded: Mutex::default(), permits: Semaphore::new(cores) }
     }
 }
 
@@ -87,6 +89,7 @@ impl Renders {
     /// Forgets a Description that is gone.
     pub(crate) fn forget(&self, description: &Key) {
         self.all.lock().remove(description);
+        self.seeded.lock().remove(description);
     }
 
     fn hear(&self, namespace: &str) {
@@ -143,21 +146,78 @@ async fn salt(client: &Client, namespace: &str) -> Result<Vec<u8>, kube::Error> 
 }
 
 impl World {
-    /// What is known of the cluster of a namespace, when its releases are rendered for a branch: a GitTarget writes one, and its agent
-    /// has told which kinds it serves.
+    /// What is known of the cluster of a namespace, when its releases are rendered for a branch: when a GitTarget writes one. What is not
+    /// known yet is named, so that the release waits for its branch instead of being rendered by the agent. A target that is suspended
+    /// still has the branch.
     pub(crate) fn render_facts(&self, namespace: &str) -> Option<Facts> {
         self.pool.as_ref()?;
         let clusters = self.clusters.in_namespace(namespace);
-        let [cluster] = clusters.as_slice() else { return None };
+        let cluster = match clusters.as_slice() {
+            [cluster] => cluster,
+            _ => {
+                let lacks = "the one cluster of its namespace".to_owned();
+                return self.targets.list().iter().any(|t| t.metadata.deletion_timestamp.is_none()).then(|| Facts { lacks, ..Facts::default() });
+            }
+        };
         let labels = cluster.metadata.labels.clone().unwrap_or_default();
         let writes = |target: &api::gitops::GitTarget| match &target.spec.cluster_selector {
-            _ if target.spec.suspend || target.metadata.deletion_timestamp.is_some() => false,
+            _ if target.metadata.deletion_timestamp.is_some() => false,
             None => true,
             Some(selector) => Selector::from_label_selector(selector).is_ok_and(|s| s.matches(&labels)),
         };
-        let api_versions = cluster.metadata.annotations.as_ref()?.get(annotation::API_VERSIONS)?.clone();
-        let kube = cluster.status.as_ref().map(|s| s.k8s_version.clone()).filter(|v| !v.is_empty())?;
-        self.targets.list().iter().any(|t| writes(t)).then(|| Facts { kube, api_versions, now: self.clock.now().as_second() })
+        if !self.targets.list().iter().any(|t| writes(t)) {
+            return None;
+        }
+        let api_versions = cluster.metadata.annotations.as_ref().and_then(|a| a.get(annotation::API_VERSIONS)).cloned();
+        let kube = cluster.status.as_ref().map(|s| s.k8s_version.clone()).filter(|v| !v.is_empty());
+        Some(match (api_versions, kube) {
+            (Some(api_versions), Some(kube)) => Facts { kube, api_versions, now: self.clock.now().as_second(), lacks: String::new() },
+            _ => Facts { lacks: "the version and the kinds of its cluster".to_owned(), ..Facts::default() },
+        })
+    }
+
+    /// Puts the seeds of a Description's releases where the cluster's agent may read them, for a cluster without a branch: what its agent
+    /// renders is what a branch would show. Nothing is told of clusters that have one, as only the hub renders for them.
+    pub(crate) async fn share_seeds(&self, description: &Description) -> Result<(), TurnError> {
+        let key = Key::of(description);
+        if description.metadata.deletion_timestamp.is_some() || self.render_facts(&key.namespace).is_some() {
+            return Ok(());
+        }
+        let client = &self.client;
+        let salt = self.renders.salt.get_or_try_init(|| salt(client, self.reserved())).await.map_err(failed)?;
+        let id = self.cluster_id(&key.namespace);
+        let mut seeds = BTreeMap::new();
+        for (chart, raw) in description.spec.charts.iter().zip(&description.spec.chart_raw) {
+            let raw: serde_json::Value = serde_json::from_slice(&raw.0).unwrap_or_default();
+            let mut release = HelmRelease::default();
+            release.spec.target_namespace = raw["spec"]["targetNamespace"].as_str().unwrap_or_default().to_owned();
+            release.spec.release_name = Some(chart.name.clone());
+            let name = plan::releases::release_name(&key.name, &chart.namespace, &chart.name);
+            seeds.insert(name, ByteString(rendered::seed(salt, &id, &release).to_string().into_bytes()));
+        }
+        if self.renders.seeded.lock().get(&key) == Some(&seeds) {
+            return Ok(());
+        }
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
+        let name = rendered::seeds_name(&key.name);
+        if api.get_opt(&name).await.map_err(failed)?.and_then(|have| have.data).as_ref() != Some(&seeds) {
+            let object = json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+                "metadata": {
+                    "name": name,
+                    "labels": {api::known::label::CREATED_BY: api::known::component::CONTROLLER_MANAGER},
+                    "ownerReferences": [plan::step::owner("Description", &description.metadata)],
+                },
+                "data": seeds,
+            });
+            api.patch(&name, &PatchParams::apply(api::known::manager::CONTROLLERS).force(), &Patch::Apply(&object)).await.map_err(failed)?;
+        }
+        self.renders.seeded.lock().insert(key, seeds);
+        Ok(())
+    }
+
+    fn cluster_id(&self, namespace: &str) -> String {
+        self.clusters.in_namespace(namespace).first().map(|c| c.spec.cluster_id.clone()).unwrap_or_default()
     }
 
     /// What came of rendering the releases of a Description before.
@@ -201,10 +261,10 @@ impl World {
             if !due {
                 continue;
             }
-            let entry = if pin.asks.is_empty() || answered {
+            let entry = if pin.waits.is_empty() && (pin.asks.is_empty() || answered) {
                 self.render_one(release, pin, input).await?
             } else {
-                // The agent has to tell what is in the cluster first.
+                // The agent has to tell what is in the cluster first; until then the branch keeps what it has.
                 let found = Found { of: pin.of.clone(), version: pin.version.clone(), asks: pin.asks.clone(), fault: String::new() };
                 Entry { input, found, directory: rendered::directory(release), files: None, retry: false }
             };
@@ -257,7 +317,7 @@ impl World {
         }
         let client = &self.client;
         let salt = self.renders.salt.get_or_try_init(|| salt(client, self.reserved())).await.map_err(failed)?;
-        let id = self.clusters.in_namespace(release.metadata.namespace.as_deref().unwrap_or_default()).first().map(|c| c.spec.cluster_id.clone()).unwrap_or_default();
+        let id = self.cluster_id(release.metadata.namespace.as_deref().unwrap_or_default());
         let seed = rendered::seed(salt, &id, release);
         // Closed only when the process ends.
         let _permit = self.renders.permits.acquire().await;

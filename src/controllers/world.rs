@@ -564,7 +564,9 @@ impl World {
     fn on_release(&self, change: &Change<'_, HelmRelease>) {
         let Some(any) = change.any() else { return };
         let answered = |r: &HelmRelease| r.metadata.annotations.as_ref().and_then(|a| a.get(annotation::ANSWERED)).cloned();
-        if change.touches(|r| (r.spec.clone(), r.metadata.labels.clone(), r.metadata.deletion_timestamp.clone(), r.metadata.finalizers.clone(), answered(r)))
+        // What its agent found in the cluster before it deployed anything makes the revision that is rendered.
+        let there = |r: &HelmRelease| r.status.as_ref().filter(|_| !plan::rendered::is_deployed(r)).map(|s| s.version);
+        if change.touches(|r| (r.spec.clone(), r.metadata.labels.clone(), r.metadata.deletion_timestamp.clone(), r.metadata.finalizers.clone(), answered(r), there(r)))
             && let Some(owner) = any.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Description")
         {
             self.queues.helm.add(Key::new(&change.key.namespace, &owner.name));

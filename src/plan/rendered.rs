@@ -43,6 +43,9 @@ pub const ASKS_MAX: usize = 500;
 /// Largest answers to them together, as JSON.
 pub const ANSWERS_MAX: usize = 700 << 10;
 
+/// Phase of a HelmRelease whose release is in the cluster, of somebody else: its version is what was found.
+pub const FOUND: &str = "unknown";
+
 /// What is known of a cluster at the moment of a wish.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -52,6 +55,8 @@ pub struct Facts {
     pub api_versions: String,
     /// The present, seconds since 1970.
     pub now: i64,
+    /// What is not known of the cluster yet; until it is, nothing is rendered, and its agent waits.
+    pub lacks: String,
 }
 
 /// What a render is of; kept on the HelmRelease.
@@ -74,12 +79,23 @@ pub struct Pin {
     pub upgrade: bool,
     /// The present of the render, seconds since 1970.
     pub at: i64,
+    /// Revision of a release that somebody else had in the cluster, when that came to be known after the wish was pinned.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub over: i64,
     /// What templates look up, for the agent to answer.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub asks: BTreeSet<Asked>,
     /// Why nothing is rendered.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub fault: String,
+    /// Nothing is pinned yet for want of this; the release comes with the branch all the same.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub waits: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 /// Why the files of a HelmRelease are not rendered for a branch. Few pins have a fault, and only those are read whole.
@@ -138,19 +154,40 @@ pub fn wish(spec: &Value, annotations: &BTreeMap<String, String>, digest: &str) 
     manifest::hash::hex(&hash.finalize()[..8])
 }
 
-/// The pin that a HelmRelease shall have. A wish that is pinned keeps its facts.
+/// Where a HelmRelease is in its cluster, as its agent writes that down.
+#[must_use]
+pub fn place(release: &HelmRelease) -> String {
+    format!("{}/{}", release.spec.target_namespace, name_of(release))
+}
+
+/// Whether the agent has deployed a HelmRelease where it shall be. Until then a release of that name is somebody else's.
+#[must_use]
+pub fn is_deployed(release: &HelmRelease) -> bool {
+    release.metadata.annotations.as_ref().and_then(|a| a.get(annotation::DEPLOYED_AS)) == Some(&place(release))
+}
+
+/// The pin that a HelmRelease shall have. A wish that is pinned keeps its facts, but for what its agent found in the cluster before it
+/// deployed anything: the next revision of that release is what Helm would make.
 #[must_use]
 pub fn pin(of: &str, facts: &Facts, found: Option<&Found>, now: Option<&HelmRelease>) -> Pin {
     let before = now.and_then(Pin::read);
+    let status = now.and_then(|n| n.status.as_ref()).cloned().unwrap_or_default();
+    let there = i64::from(status.version);
+    // Of a record that was kept when its release went, the next revision is an installation.
+    let is_gone = status.phase == chart::helm::record::status::UNINSTALLED;
+    let is_found = (is_gone || status.phase == FOUND) && now.is_some_and(|n| !is_deployed(n));
     let mut out = match before {
+        Some(before) if before.of == of && is_found && there >= before.revision => {
+            Pin { revision: there + 1, upgrade: !is_gone, over: there, ..before }
+        }
         Some(before) if before.of == of => before,
+        _ if !facts.lacks.is_empty() => return Pin { waits: facts.lacks.clone(), ..Pin::default() },
         before => {
-            let status = now.and_then(|n| n.status.as_ref()).cloned().unwrap_or_default();
-            let deployed = i64::from(status.version);
             // A release that was deployed without files in the branch, and shall stay as it is, is the revision that it is.
-            let as_is = before.is_none() && status.phase == chart::helm::record::status::DEPLOYED;
-            let revision = if as_is { deployed.max(1) } else { deployed + 1 };
-            Pin { of: of.to_owned(), kube: facts.kube.clone(), api_versions: facts.api_versions.clone(), revision, upgrade: revision > 1, at: facts.now, ..Pin::default() }
+            let as_is = before.is_none_or(|before| before.of.is_empty()) && status.phase == chart::helm::record::status::DEPLOYED;
+            let revision = if as_is { there.max(1) } else { there + 1 };
+            let upgrade = revision > 1 && !is_gone;
+            Pin { of: of.to_owned(), kube: facts.kube.clone(), api_versions: facts.api_versions.clone(), revision, upgrade, at: facts.now, ..Pin::default() }
         }
     };
     if let Some(found) = found.filter(|f| f.of == of) {
@@ -186,9 +223,9 @@ fn unpack_api_versions(text: &str) -> BTreeSet<String> {
 }
 
 /// The kinds that definitions bring.
-fn defined(crds: &[(String, String)], out: &mut BTreeSet<String>) {
+fn defined(crds: &[(String, String)], rules: Rules, out: &mut BTreeSet<String>) {
     for (_, text) in crds {
-        for document in chart::helm::manifests::split(text.as_bytes(), Rules::Helm4) {
+        for document in chart::helm::manifests::split(text.as_bytes(), rules) {
             let Ok(value) = chart::yaml::decode::decode_ints(&document) else { continue };
             let value = value.to_json();
             let spec = &value["spec"];
@@ -301,7 +338,7 @@ fn bundle(chart: &Chart, release: &HelmRelease, pin: &Pin, answers: BTreeMap<Ask
     {
         // Definitions are in the cluster before the rest comes: templates see them.
         let known = api_versions.len();
-        defined(&first.crds, &mut api_versions);
+        defined(&first.crds, rules(release.metadata.annotations.as_ref()), &mut api_versions);
         if api_versions.len() > known {
             output = rendered(&api_versions);
         }
@@ -331,7 +368,7 @@ fn files(bundle: &Bundle, release: &HelmRelease, pin: &Pin) -> Result<Vec<Object
         crds.push(path.as_str());
         out.push((below.to_owned(), text.clone()));
     }
-    let about = json!({
+    let mut about = json!({
         "helmRelease": release.metadata.name,
         "of": pin.of,
         "name": name_of(release),
@@ -340,6 +377,9 @@ fn files(bundle: &Bundle, release: &HelmRelease, pin: &Pin) -> Result<Vec<Object
         "crds": crds,
         "chart": bundle.chart_head(),
     });
+    if pin.over != 0 {
+        about["over"] = json!(pin.over);
+    }
     out.push((RELEASE_FILE.to_owned(), manifest::emit(&about)));
     for (name, text) in [(MANIFEST, bundle.manifest.clone()), (HOOKS, bundle.hooks_text()), (NOTES, bundle.notes.clone())] {
         if !text.is_empty() {
@@ -363,6 +403,8 @@ pub struct Rendered {
     pub helm_release: String,
     /// The wish that it is of.
     pub of: String,
+    /// The release that it takes over, as in its [`Pin`].
+    pub over: i64,
     /// What is to be deployed.
     pub bundle: Bundle,
 }
@@ -384,8 +426,15 @@ pub fn read(files: &BTreeMap<String, Arc<str>>) -> Result<Rendered, String> {
     Ok(Rendered {
         helm_release: object::text(&about, "helmRelease").to_owned(),
         of: object::text(&about, "of").to_owned(),
+        over: about["over"].as_i64().unwrap_or_default(),
         bundle: Bundle { chart: about["chart"].clone(), crds, manifest: text(MANIFEST).unwrap_or_default(), hooks, notes: text(NOTES).unwrap_or_default() },
     })
+}
+
+/// Name of the Secret with the seeds of a Description's releases, for a cluster whose agent renders them itself.
+#[must_use]
+pub fn seeds_name(description: &str) -> String {
+    api::names::with_suffix("helm-seeds", &[description], 63)
 }
 
 /// Name of the Secret in which an agent answers what a release's templates look up.

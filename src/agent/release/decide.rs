@@ -25,6 +25,8 @@ pub(super) struct Wanted<'a> {
     pub(super) ours: Option<i64>,
     /// A failed revision of the same chart and values is tried once more.
     pub(super) retry: bool,
+    /// A failed installation is installed over, as Helm does with `--replace`.
+    pub(super) replace: bool,
 }
 
 /// What is to be done.
@@ -45,8 +47,12 @@ pub(super) enum Action {
 /// Decides. `history` has the oldest revision first.
 pub(super) fn decide(history: &[Record], wanted: &Wanted<'_>, now: Timestamp) -> Action {
     let Some(last) = history.last() else { return Action::Install };
-    if last.is_pending() && wanted.ours != Some(last.version) {
-        let since = last.info.last_deployed.parse::<Timestamp>().ok().map(|at| now.duration_since(at));
+    let goes = last.info.status == status::UNINSTALLING;
+    // What we take away ourselves we do for the sake of the next revision.
+    let began = if goes { last.version + 1 } else { last.version };
+    if (last.is_pending() || goes) && wanted.ours != Some(began) {
+        let at = if goes { &last.info.deleted } else { &last.info.last_deployed };
+        let since = at.parse::<Timestamp>().ok().map(|at| now.duration_since(at));
         let left = since.and_then(|since| wanted.timeout.checked_sub(Duration::try_from(since).unwrap_or_default()));
         // Whoever began it has had their time, or left no date.
         if let Some(left) = left.filter(|left| !left.is_zero()) {
@@ -65,7 +71,8 @@ pub(super) fn decide(history: &[Record], wanted: &Wanted<'_>, now: Timestamp) ->
     let deployed = history.iter().rposition(|r| r.info.status == status::DEPLOYED);
     match deployed {
         Some(at) => Action::Upgrade(at),
-        None if wanted.atomic || last.info.status == status::UNINSTALLING => Action::Reinstall,
+        None if wanted.atomic || goes => Action::Reinstall,
+        None if wanted.replace && last.info.status == status::FAILED => Action::Install,
         // What failed may have left objects: an upgrade from it takes them over or away.
         None => Action::Upgrade(history.len() - 1),
     }
@@ -92,7 +99,7 @@ mod tests {
     }
 
     fn check(history: &[Record], version: &str, config: Value, change: impl Fn(&mut Wanted<'_>), want: Action) {
-        let mut wanted = Wanted { chart: "web", version, config: &config, bundle: None, atomic: false, timeout: Duration::from_secs(300), ours: None, retry: false };
+        let mut wanted = Wanted { chart: "web", version, config: &config, bundle: None, atomic: false, timeout: Duration::from_secs(300), ours: None, retry: false, replace: false };
         change(&mut wanted);
         let now = "2026-01-01T00:01:00Z".parse().expect("a time");
         let states: Vec<_> = history.iter().map(|r| (r.version, &r.info.status)).collect();
@@ -118,6 +125,8 @@ mod tests {
         check(&one("failed"), "1.2.0", json!({"a": 1}), |w| w.retry = true, Action::Upgrade(0));
         check(&one("failed"), "1.2.0", json!({"a": 2}), as_is, Action::Upgrade(0));
         check(&one("failed"), "1.2.0", json!({"a": 2}), |w| w.atomic = true, Action::Reinstall);
+        check(&one("failed"), "1.2.0", json!({"a": 2}), |w| w.replace = true, Action::Install);
+        check(&one("failed"), "1.2.0", json!({"a": 1}), |w| w.replace = true, Action::Nothing);
         let two = [record(1, "deployed", "1.2.0", json!({"a": 1})), record(2, "failed", "1.3.0", json!({"a": 1}))];
         check(&two, "1.4.0", json!({"a": 1}), |w| w.atomic = true, Action::Upgrade(0));
         check(&two, "1.3.0", json!({"a": 1}), as_is, Action::Nothing);
@@ -130,7 +139,7 @@ mod tests {
         one.manifest = "a".into();
         let bundle = |manifest: &str| Bundle { chart: one.chart.clone(), manifest: manifest.into(), ..Bundle::default() };
         for (manifest, want) in [("a", Action::Nothing), ("b", Action::Upgrade(0))] {
-            let wanted = Wanted { chart: "web", version: "", config: &json!({}), bundle: Some(&bundle(manifest)), atomic: false, timeout: Duration::from_secs(9), ours: None, retry: false };
+            let wanted = Wanted { chart: "web", version: "", config: &json!({}), bundle: Some(&bundle(manifest)), atomic: false, timeout: Duration::from_secs(9), ours: None, retry: false, replace: false };
             assert_eq!(decide(std::slice::from_ref(&one), &wanted, Timestamp::UNIX_EPOCH), want, "{manifest}");
         }
     }
@@ -141,5 +150,11 @@ mod tests {
         check(&pending, "1.2.0", json!({}), |_| {}, Action::Wait(Duration::from_secs(240)));
         check(&pending, "1.2.0", json!({}), |w| w.ours = Some(1), Action::Upgrade(0));
         check(&pending, "1.2.0", json!({}), |w| w.timeout = Duration::from_secs(30), Action::Upgrade(0));
+        let mut going = [record(3, "uninstalling", "1.2.0", json!({}))];
+        going[0].info.deleted = "2026-01-01T00:00:50Z".to_owned();
+        check(&going, "1.2.0", json!({}), |_| {}, Action::Wait(Duration::from_secs(290)));
+        check(&going, "1.2.0", json!({}), |w| w.ours = Some(3), Action::Wait(Duration::from_secs(290)));
+        check(&going, "1.2.0", json!({}), |w| w.ours = Some(4), Action::Reinstall);
+        check(&going, "1.2.0", json!({}), |w| w.timeout = Duration::from_secs(5), Action::Reinstall);
     }
 }

@@ -66,7 +66,7 @@ impl Job<'_> {
 
     /// The objects of a manifest, in their places and marked as the release's.
     pub(super) async fn objects(&self, manifest: &str) -> Result<Vec<Value>, DeployError> {
-        let mut objects = read(manifest)?;
+        let mut objects = read(manifest, self.rules)?;
         for object in &mut objects {
             self.child.place(object, &self.owner.namespace).await?;
             stamp(object, self.owner);
@@ -91,7 +91,7 @@ impl Job<'_> {
         let until = self.until();
         let mut made = Vec::new();
         for (path, text) in &output.crds {
-            let objects = read(text).map_err(|e| DeployError::Document { what: path.clone(), problem: e.to_string() })?;
+            let objects = read(text, self.rules).map_err(|e| DeployError::Document { what: path.clone(), problem: e.to_string() })?;
             for mut object in objects {
                 self.child.place(&mut object, &self.owner.namespace).await?;
                 self.child.make(&object, replace).await?;
@@ -108,15 +108,12 @@ impl Job<'_> {
     }
 
     async fn await_ready(&self, objects: &[Value], until: Instant) -> Result<(), DeployError> {
-        let jobs = self.options.wait_for_job == Some(true);
-        if self.options.wait != Some(true) && !jobs {
+        // As Helm has it, Jobs are waited for only where anything is.
+        if self.options.wait != Some(true) {
             return Ok(());
         }
-        for object in objects {
-            let is_job = object::text(object, "kind") == "Job";
-            if is_job && !jobs || !is_job && self.options.wait != Some(true) {
-                continue;
-            }
+        let jobs = self.options.wait_for_job == Some(true);
+        for object in objects.iter().filter(|object| jobs || object::text(object, "kind") != "Job") {
             self.child.ready(object, until).await?;
         }
         Ok(())
@@ -188,6 +185,8 @@ impl Job<'_> {
         self.namespace().await?;
         record.info.status = status::PENDING_INSTALL.to_owned();
         record.info.description = "Initial install underway".to_owned();
+        self.storage().end_pending(history).await?;
+        self.storage().replaced(history).await?;
         self.storage().make_room(history).await?;
         self.storage().create(&record).await?;
         Ok(record)
@@ -222,6 +221,7 @@ impl Job<'_> {
             record.info.description = "Preparing upgrade".to_owned();
             let (old, new) = (self.objects(&current.manifest).await?, self.objects(&record.manifest).await?);
             self.child.check_free(&left_over(&new, &old), self.owner, "update").await?;
+            self.storage().end_pending(history).await?;
             self.storage().make_room(history).await?;
             self.storage().create(&record).await?;
             Ok::<_, DeployError>(record)

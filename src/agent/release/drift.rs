@@ -1,18 +1,20 @@
 //! Drift of releases: what somebody changed or deleted in the child is put back, without a new revision.
 //!
-//! Watches only wake: per kind in use one, of Helm's objects, without their content. What a release should be is what its record says,
-//! and whether an object is so is told by its own field ownership, as for ordinary objects.
+//! Watches only wake: per kind in use one, of Helm's objects, without their content, and one of the records, for what somebody does
+//! with a Helm. What a release should be is what its record says, and whether an object is so is told by its own field ownership, as for
+//! ordinary objects. Each look at a release leaves behind what it saw, so that a watch that begins later tells of what came between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::apps::HelmRelease;
 use api::object::{self, ObjectRef};
 use chart::Record;
 use cluster::apply::{adopt, owned};
 use cluster::{Event, Object, Target, follow};
-use engine::{CancellationToken, Key, Queue, Tasks};
+use engine::{Cache, CancellationToken, Key, Queue, Tasks};
 use futures::StreamExt as _;
 use parking_lot::Mutex;
 use plan::sync::{Claimant, Identity, desire, yield_to_autoscalers};
@@ -22,36 +24,87 @@ use super::Turn;
 use super::deploy::Job;
 use super::error::DeployError;
 use super::objects::{Child, MANAGED_BY, MANAGER, RELEASE_NAME, RELEASE_NAMESPACE};
+use super::storage::{Known, secrets};
 
 /// Changes that come within this time are looked at together.
 const GATHER: Duration = Duration::from_millis(100);
 /// Objects that are read at a time.
 const PARALLEL: usize = 8;
 
-/// What is remembered of an object: its release, and digest of what is ours in it.
-type Seen = BTreeMap<ObjectRef, (Key, u64)>;
+/// A kind: apiVersion and kind.
+type KindOf = (String, String);
+/// What is remembered of an object: namespace and name of its release, and digest of what is ours in it.
+type Seen = BTreeMap<ObjectRef, (String, u64)>;
 
 /// The watches.
 pub(super) struct Drift {
+    wake: Wake,
     child: Child,
-    queue: Queue<Turn>,
     tasks: Tasks,
-    /// Releases by namespace and name, and the kinds of each.
-    releases: Arc<Mutex<BTreeMap<(String, String), Key>>>,
-    kinds: Mutex<BTreeMap<Key, BTreeSet<(String, String)>>>,
+    kinds: Mutex<BTreeMap<Key, BTreeSet<KindOf>>>,
     seen: Arc<Mutex<Seen>>,
-    running: Mutex<BTreeMap<(String, String), CancellationToken>>,
+    running: Mutex<BTreeMap<KindOf, CancellationToken>>,
+    records: Mutex<Option<CancellationToken>>,
 }
 
+/// Who is woken.
+#[derive(Clone)]
+struct Wake {
+    queue: Queue<Turn>,
+    /// By the place of their releases.
+    releases: Cache<HelmRelease>,
+    /// Those that are worked on: what happens to their objects is our own doing.
+    busy: Arc<Mutex<BTreeSet<Key>>>,
+}
+
+impl Wake {
+    fn knows(&self, place: &str) -> bool {
+        !self.releases.keys_by(PLACE, place).is_empty()
+    }
+
+    /// Wakes the HelmReleases of a release.
+    fn at(&self, place: &str) {
+        for key in self.releases.keys_by(PLACE, place) {
+            if !self.busy.lock().contains(&key) {
+                self.queue.add_after(Turn::Release(key), GATHER);
+            }
+        }
+    }
+}
+
+/// Index of HelmReleases by namespace and name of their releases.
+pub(super) const PLACE: &str = "place";
+
 impl Drift {
-    pub(super) fn new(child: Child, queue: Queue<Turn>, tasks: Tasks) -> Self {
-        Self { child, queue, tasks, releases: Arc::default(), kinds: Mutex::default(), seen: Arc::default(), running: Mutex::default() }
+    /// `releases` must have the index [`PLACE`].
+    pub(super) fn new(child: Child, queue: Queue<Turn>, releases: Cache<HelmRelease>, tasks: Tasks) -> Self {
+        let wake = Wake { queue, releases, busy: Arc::default() };
+        Self { wake, child, tasks, kinds: Mutex::default(), seen: Arc::default(), running: Mutex::default(), records: Mutex::default() }
+    }
+
+    /// Watches the records of releases from now on.
+    pub(super) fn watch_records(&self) {
+        let mut running = self.records.lock();
+        if running.is_some() {
+            return;
+        }
+        let mut target = Target::new(&secrets(), "").labels("owner=helm");
+        target.metadata_only = true;
+        let stop = self.tasks.token().child_token();
+        *running = Some(stop.clone());
+        let (wake, known) = (self.wake.clone(), self.child.records.clone());
+        let client = self.child.dynamic.client().clone();
+        self.tasks.spawn("release records watch", async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = follow::<Object>(client, target, move |event| { take_record(&wake, &known, event); ControlFlow::Continue(()) }) => {}
+            }
+        });
     }
 
     /// Watches the kinds of a release's objects.
-    async fn watch(&self, key: &Key, owner: (String, String), objects: &[Value]) {
-        self.releases.lock().insert(owner, key.clone());
-        let kinds: BTreeSet<(String, String)> = objects.iter().map(|o| (object::text(o, "apiVersion").to_owned(), object::text(o, "kind").to_owned())).collect();
+    async fn watch(&self, key: &Key, objects: &[Value]) {
+        let kinds: BTreeSet<KindOf> = objects.iter().map(|o| (object::text(o, "apiVersion").to_owned(), object::text(o, "kind").to_owned())).collect();
         self.kinds.lock().insert(key.clone(), kinds.clone());
         self.tidy();
         for kind in kinds {
@@ -62,10 +115,15 @@ impl Drift {
             let mut target = Target::new(&resource, "").labels(format!("{MANAGED_BY}=Helm"));
             target.metadata_only = true;
             let stop = self.tasks.token().child_token();
-            if self.running.lock().insert(kind.clone(), stop.clone()).is_some() {
-                continue;
+            {
+                let mut running = self.running.lock();
+                // Another release may have begun it meanwhile: two would be one too many, and the first is not to be lost.
+                if running.contains_key(&kind) {
+                    continue;
+                }
+                running.insert(kind.clone(), stop.clone());
             }
-            let sink = Sink { kind, queue: self.queue.clone(), releases: self.releases.clone(), seen: self.seen.clone() };
+            let sink = Sink { kind, wake: self.wake.clone(), seen: self.seen.clone() };
             let client = self.child.dynamic.client().clone();
             self.tasks.spawn("release watch", async move {
                 tokio::select! {
@@ -78,7 +136,7 @@ impl Drift {
 
     /// Stops the watches of kinds that no release has.
     fn tidy(&self) {
-        let wanted: BTreeSet<(String, String)> = self.kinds.lock().values().flatten().cloned().collect();
+        let wanted: BTreeSet<KindOf> = self.kinds.lock().values().flatten().cloned().collect();
         self.running.lock().retain(|kind, stop| {
             let keep = wanted.contains(kind);
             if !keep {
@@ -89,26 +147,43 @@ impl Drift {
         });
     }
 
-    /// A release is gone, or changes now: what happens to its objects is our own doing.
+    /// A release changes now, until [`Self::changed`]: what happens to its objects is our own doing.
+    pub(super) fn changes(&self, key: &Key) {
+        self.wake.busy.lock().insert(key.clone());
+    }
+
+    /// A release was changed: what happens from now on is somebody else's doing.
+    pub(super) fn changed(&self, key: &Key) {
+        self.wake.busy.lock().remove(key);
+    }
+
+    /// A release is gone.
     pub(super) fn forget(&self, key: &Key) {
-        self.releases.lock().retain(|_, of| of != key);
+        self.changed(key);
         self.kinds.lock().remove(key);
-        self.seen.lock().retain(|_, (of, _)| of != key);
         self.tidy();
     }
 
     /// Somebody else applies now.
     pub(super) fn stop(&self) {
         self.kinds.lock().clear();
-        self.releases.lock().clear();
         self.tidy();
         self.seen.lock().clear();
+        if let Some(running) = self.records.lock().take() {
+            running.cancel();
+        }
+    }
+
+    /// Remembers an object as it was seen.
+    fn note(&self, place: &str, id: &ObjectRef, live: &Value) {
+        self.seen.lock().insert(id.clone(), (place.to_owned(), owned::ownership(live, MANAGER)));
     }
 
     /// Puts back what is not as the record says. The number of objects that were.
     pub(super) async fn mend(&self, key: &Key, job: &Job<'_>, record: &Record) -> Result<usize, DeployError> {
         let objects = job.objects(&record.manifest).await?;
-        self.watch(key, (record.namespace.clone(), record.name.clone()), &objects).await;
+        let place = format!("{}/{}", record.namespace, record.name);
+        self.watch(key, &objects).await;
         let reads: Vec<_> = objects.iter().map(|object| self.child.live(object)).collect();
         let mut reads = futures::stream::iter(reads).buffered(PARALLEL);
         let mut live: Vec<Option<Value>> = Vec::with_capacity(objects.len());
@@ -128,6 +203,9 @@ impl Drift {
         let mut mended = 0;
         for (object, live) in objects.iter().zip(&live) {
             let id = ObjectRef::of(object);
+            if let Some(live) = live {
+                self.note(&place, &id, live);
+            }
             let Some(want) = desired.wants.get(&Identity::of(&id)) else { continue };
             let as_wanted = match live {
                 Some(live) => {
@@ -143,6 +221,7 @@ impl Drift {
             }
             let before = live.as_ref().map(|live| object::resource_version(live).to_owned());
             let now = self.child.apply(&want.object, false, until).await?;
+            self.note(&place, &id, &now);
             if before.as_deref() != Some(object::resource_version(&now)) {
                 tracing::info!(release = %key, object = %id, "put back");
                 mended += 1;
@@ -152,19 +231,48 @@ impl Drift {
     }
 }
 
-/// Where a watch's events go.
+/// Takes an event of the records: what we have not read or written ourselves wakes.
+fn take_record(wake: &Wake, known: &Known, event: Event<Object>) {
+    let place = |namespace: &str, secret: &str| {
+        // Its name tells the release: sh.helm.release.v1.NAME.vN.
+        let name = secret.strip_prefix("sh.helm.release.v1.").and_then(|rest| rest.rsplit_once(".v")).map_or("", |(name, _)| name);
+        format!("{namespace}/{name}")
+    };
+    let show = |item: &Value| {
+        let place = place(object::namespace(item), object::name(item));
+        if wake.knows(&place) && known.note(item) {
+            wake.at(&place);
+        }
+    };
+    let gone = |namespace: &str, name: &str| {
+        if known.gone(namespace, name) {
+            wake.at(&place(namespace, name));
+        }
+    };
+    match event {
+        Event::Reset(items) => {
+            let there: BTreeSet<(&str, &str)> = items.iter().map(|item| (object::namespace(&item.0), object::name(&item.0))).collect();
+            for (namespace, name) in known.all() {
+                if !there.contains(&(namespace.as_str(), name.as_str())) {
+                    gone(&namespace, &name);
+                }
+            }
+            items.iter().for_each(|item| show(&item.0));
+        }
+        Event::Apply(item) => show(&item.0),
+        Event::Delete(item) => gone(object::namespace(&item.0), object::name(&item.0)),
+        Event::Failed { error, .. } => tracing::debug!(error = cluster::error::message(&error), "cannot watch the records of releases"),
+    }
+}
+
+/// Where the events of a kind's watch go.
 struct Sink {
-    kind: (String, String),
-    queue: Queue<Turn>,
-    releases: Arc<Mutex<BTreeMap<(String, String), Key>>>,
+    kind: KindOf,
+    wake: Wake,
     seen: Arc<Mutex<Seen>>,
 }
 
 impl Sink {
-    fn wake(&self, key: &Key) {
-        self.queue.add_after(Turn::Release(key.clone()), GATHER);
-    }
-
     fn id(&self, item: &Value) -> ObjectRef {
         let (namespace, name) = (object::namespace(item).to_owned(), object::name(item).to_owned());
         ObjectRef { api_version: self.kind.0.clone(), kind: self.kind.1.clone(), namespace, name }
@@ -194,19 +302,25 @@ impl Sink {
     fn show(&self, item: &Value) {
         let id = self.id(item);
         let digest = owned::ownership(item, MANAGER);
-        let at = |key: &str| object::annotation(item, key).unwrap_or_default().to_owned();
-        let of = self.releases.lock().get(&(at(RELEASE_NAMESPACE), at(RELEASE_NAME))).cloned();
+        let at = |key: &str| object::annotation(item, key).unwrap_or_default();
+        let place = format!("{}/{}", at(RELEASE_NAMESPACE), at(RELEASE_NAME));
         let before = self.seen.lock().get(&id).cloned();
-        let Some(key) = of.or_else(|| before.as_ref().map(|(key, _)| key.clone())) else { return };
-        if before.is_some_and(|(_, known)| known != digest) {
-            self.wake(&key);
+        if let Some((of, known)) = &before
+            && (*known != digest || *of != place)
+        {
+            self.wake.at(of);
         }
-        self.seen.lock().insert(id, (key, digest));
+        // Also of a release that is being deployed just now, and of an object whose marks were taken off.
+        let of = if self.wake.knows(&place) { Some(place) } else { before.map(|(of, _)| of) };
+        if let Some(of) = of {
+            self.seen.lock().insert(id, (of, digest));
+        }
     }
 
     fn gone(&self, id: &ObjectRef) {
-        if let Some((key, _)) = self.seen.lock().remove(id) {
-            self.wake(&key);
+        let before = self.seen.lock().remove(id);
+        if let Some((of, _)) = before {
+            self.wake.at(&of);
         }
     }
 }

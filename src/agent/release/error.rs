@@ -87,7 +87,15 @@ pub(super) enum DeployError {
     /// The time is up.
     #[error("timed out waiting for {0}")]
     Timeout(String),
-    /// A record cannot be read or written.
+    /// A record in the child is none.
+    #[error("read the revision in the Secret {secret}; what was deployed stays until it can be read or is gone")]
+    Unreadable {
+        /// Namespace and name.
+        secret: String,
+        #[source]
+        source: chart::helm::record::RecordError,
+    },
+    /// A record cannot be written.
     #[error(transparent)]
     Record(#[from] chart::helm::record::RecordError),
     /// Somebody else leads now.

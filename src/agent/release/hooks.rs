@@ -37,7 +37,7 @@ impl Job<'_> {
             let hook = &record.hooks[*at];
             let name = format!("{} {}", hook.kind, hook.name);
             let failed = |why: String| DeployError::Hook { event, hook: name.clone(), why };
-            let mut objects = read(&hook.manifest).map_err(|e| failed(e.to_string()))?;
+            let mut objects = read(&hook.manifest, self.rules).map_err(|e| failed(e.to_string()))?;
             for object in &mut objects {
                 self.child.place(object, &self.owner.namespace).await?;
             }
@@ -77,7 +77,7 @@ impl Job<'_> {
         for at in order.iter().rev() {
             let hook = &record.hooks[*at];
             if hook.last_run.phase == "Succeeded" && has(hook, SUCCEEDED) {
-                let mut objects = read(&hook.manifest)?;
+                let mut objects = read(&hook.manifest, self.rules)?;
                 for object in &mut objects {
                     self.child.place(object, &self.owner.namespace).await?;
                 }

@@ -1,17 +1,20 @@
 //! Brings the child's Helm releases to what the HelmReleases of its namespace in the parent say, and reports how they are.
 //!
 //! Invariants: only whoever applies in this cluster acts; a release is acted on once the cluster's branch says the same (when
-//! there is a branch); nothing is uninstalled but what a HelmRelease that is being deleted names; the records are Helm's own, so
+//! there is a branch), and by the branch's bytes; a wish that failed is tried again by its time, whatever wakes; nothing is uninstalled but what a HelmRelease that is being deleted names; the records are Helm's own, so
 //! that a Helm in the child sees, and may do, what we see and do.
 
 mod answers;
+mod branch;
 mod decide;
 mod deploy;
 mod drift;
 mod error;
 mod hooks;
+mod memory;
 mod objects;
 mod render;
+mod seed;
 mod status;
 mod storage;
 
@@ -35,17 +38,21 @@ use registry::pool::{Loaded, Source};
 use serde_json::json;
 
 use crate::session::Session;
+use branch::{Branch, Waits};
 use decide::{Action, Wanted, decide};
 use deploy::{Job, Outcome, timeout};
 use error::DeployError;
+use memory::Failed;
 use objects::{Child, Owner};
 use render::From;
-use storage::Storage;
+use storage::{Known, Storage};
 
 /// Releases that are worked on at a time; most of the time they wait.
 const WORKERS: usize = 16;
 /// A revision that failed is tried again after this long at first, and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(1800));
+/// What is due within this is not waited for less.
+const MOMENT: Duration = Duration::from_millis(10);
 /// The longest between two looks at a release that somebody else is at work on.
 const LOOK: Duration = Duration::from_secs(10);
 
@@ -91,23 +98,6 @@ enum Turn {
     Description(Key),
 }
 
-/// What the branch has of a release.
-enum Branch {
-    /// Its releases are not rendered for it.
-    None,
-    /// It has not caught up.
-    NotYet,
-    /// These files.
-    Has(Arc<Rendered>),
-}
-
-/// A revision that failed.
-struct Failed {
-    generation: Option<i64>,
-    times: u32,
-    again: tokio::time::Instant,
-}
-
 /// The releases of a child.
 pub(crate) struct Releases {
     session: Arc<Session>,
@@ -116,6 +106,7 @@ pub(crate) struct Releases {
     descriptions: Cache<Description>,
     gate: Mutex<Gate>,
     failed: Mutex<BTreeMap<Key, Failed>>,
+    waits: Mutex<Waits>,
     child: Child,
     drift: drift::Drift,
     recorder: Recorder,
@@ -125,7 +116,7 @@ pub(crate) struct Releases {
 pub(crate) fn start(session: &Arc<Session>, descriptions: &Cache<Description>, recorder: &Recorder, tasks: &Tasks) -> Arc<Releases> {
     let queue: Queue<Turn> =
         Queue::with(session.shared.clock.clone(), Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(300) });
-    let releases: Cache<HelmRelease> = Cache::new();
+    let releases: Cache<HelmRelease> = Cache::<HelmRelease>::builder().index(drift::PLACE, |r| vec![plan::rendered::place(r)]).build();
     {
         let queue = queue.clone();
         releases.on_change(move |change| {
@@ -152,6 +143,7 @@ pub(crate) fn start(session: &Arc<Session>, descriptions: &Cache<Description>, r
         dynamic: Dynamic::new(session.shared.child.clone()),
         discovery: Arc::new(Discovery::new(session.shared.child.clone())),
         leadership: session.leadership.clone(),
+        records: Known::default(),
     };
     let all = Arc::new(Releases {
         session: session.clone(),
@@ -160,7 +152,8 @@ pub(crate) fn start(session: &Arc<Session>, descriptions: &Cache<Description>, r
         descriptions: descriptions.clone(),
         gate: Mutex::default(),
         failed: Mutex::default(),
-        drift: drift::Drift::new(child.clone(), queue.clone(), tasks.clone()),
+        waits: Mutex::default(),
+        drift: drift::Drift::new(child.clone(), queue.clone(), releases.clone(), tasks.clone()),
         child,
         recorder: recorder.clone(),
     });
@@ -221,28 +214,30 @@ impl Releases {
     async fn release(&self, key: &Key) -> Next {
         let Some(release) = self.releases.get_key(key) else {
             self.failed.lock().remove(key);
+            self.waits.lock().remove(key);
             self.drift.forget(key);
             return Next::Done;
         };
         let gate = self.gate.lock().clone();
         let Gate::Open { behind, rendered } = gate else { return Next::Done };
+        self.drift.watch_records();
         if release.metadata.deletion_timestamp.is_some() {
             return self.remove(&release).await;
         }
         // The branch has not caught up: the next commit opens the gate.
         if owner_of(&release).is_some_and(|owner| behind.contains(&*owner.name)) {
-            return Next::Done;
+            return self.wait(&release, "waits for its Description in the cluster's branch").await;
         }
         let found = match self.in_branch(&release, rendered.as_deref()).await {
             Ok(Branch::Has(found)) => Some(found),
             Ok(Branch::None) => None,
-            Ok(Branch::NotYet) => {
-                self.keep(&release).await;
-                return Next::Done;
-            }
+            Ok(Branch::NotYet(why)) => return self.wait(&release, &why).await,
             Err(error) => return self.stay(&release, &error).await,
         };
-        match self.deploy(&release, found).await {
+        self.waits.lock().remove(key);
+        let deployed = self.deploy(&release, found).await;
+        self.drift.changed(key);
+        match deployed {
             Ok(next) => next,
             Err(error) => self.stay(&release, &error).await,
         }
@@ -263,7 +258,7 @@ impl Releases {
         let history = Storage { child: &self.child, owner: &owner, clock: &*self.session.shared.clock }.history().await;
         let Ok(history) = history else { return };
         // A release that somebody else has installed is not ours before we have upgraded it.
-        let is_ours = |last: &&Record| release.status.as_ref().is_some_and(|told| i64::from(told.version) == last.version);
+        let is_ours = |last: &&Record| plan::rendered::is_deployed(release) && release.status.as_ref().is_some_and(|told| i64::from(told.version) == last.version);
         if let Some(last) = history.last().filter(|last| last.info.status == word::DEPLOYED).filter(is_ours) {
             self.mend(release, &owner, last).await;
         }
@@ -283,17 +278,6 @@ impl Releases {
                 Next::After(RETRY.0)
             }
         }
-    }
-
-    /// What the branch has of a release.
-    async fn in_branch(&self, release: &HelmRelease, rendered: Option<&BTreeMap<String, Arc<Rendered>>>) -> Result<Branch, DeployError> {
-        let (Some(rendered), Some(pin)) = (rendered, Pin::read(release)) else { return Ok(Branch::None) };
-        self.answer(release, &pin).await?;
-        if !pin.fault.is_empty() {
-            return Err(DeployError::Unrendered(pin.fault));
-        }
-        let found = rendered.get(release.metadata.name.as_deref().unwrap_or_default()).filter(|found| found.of == pin.of);
-        Ok(found.map_or(Branch::NotYet, |found| Branch::Has(found.clone())))
     }
 
     /// Tells that nothing could be done, and when to try again.
@@ -326,6 +310,7 @@ impl Releases {
         let clock = &*self.session.shared.clock;
         let storage = Storage { child: &self.child, owner: &owner, clock };
         let history = storage.history().await?;
+        let failed = self.remembered(release);
         let ours = release.status.as_ref().filter(|s| s.phase.starts_with("pending-")).map(|s| i64::from(s.version));
         let wanted = Wanted {
             chart: &spec.options.chart,
@@ -335,7 +320,8 @@ impl Releases {
             atomic: spec.options.atomic == Some(true),
             timeout: timeout(&spec.options),
             ours,
-            retry: self.is_due(&key, release.metadata.generation),
+            retry: failed.as_ref().is_some_and(|failed| self.left(failed).is_zero()),
+            replace: spec.options.replace == Some(true),
         };
         let action = decide(&history, &wanted, clock.now());
         match action {
@@ -343,28 +329,39 @@ impl Releases {
                 if let Some(last) = history.last() {
                     self.tell(release, status::of(last)).await;
                     if last.info.status == word::FAILED {
-                        return Ok(Next::After(self.wait_of(&key, release.metadata.generation)));
+                        // One that failed by another hand, or before failures were remembered, counts from now on.
+                        let failed = match failed {
+                            Some(failed) => failed,
+                            None => self.remember(release, &last.info.description).await,
+                        };
+                        return Ok(Next::After(self.left(&failed).max(MOMENT)));
                     }
                 }
-                self.failed.lock().remove(&key);
+                self.forgive(release).await;
                 let Some(last) = history.last().filter(|last| last.info.status == word::DEPLOYED) else { return Ok(Next::Done) };
                 self.deployed_as(release, &owner).await?;
                 return Ok(self.mend(release, &owner, last).await);
             }
             Action::Wait(left) => {
                 if let Some(last) = history.last() {
-                    self.tell(release, status::of(last)).await;
+                    // Not its phase and revision: those would say after a restart that it is our own.
+                    let description = format!("waits for revision {}, which another Helm has at work: {}", last.version, last.info.status);
+                    self.tell(release, HelmReleaseStatus { description, ..release.status.clone().unwrap_or_default() }).await;
                 }
                 return Ok(Next::After(left.min(LOOK)));
             }
             Action::Install | Action::Reinstall | Action::Upgrade(_) => {}
         }
+        // The history may not tell: a rollback ended well, and what was uninstalled left nothing.
+        if let Some(failed) = failed.filter(|failed| !self.left(failed).is_zero()) {
+            return Ok(self.hold(release, &owner, history.last(), &failed).await);
+        }
         let from = match found {
             Some(found) => From::Branch(found),
-            None => From::Chart(self.load(release).await?),
+            None => From::Chart(self.load(release).await?, self.seed(release).await?),
         };
         let job = Job { child: &self.child, clock, owner: &owner, options: &spec.options, rules: Self::rules(release) };
-        self.drift.forget(&key);
+        self.drift.changes(&key);
         self.move_from(release, &owner).await?;
         // Said before it is begun: after a restart this tells that what is pending is our own.
         let phase = if matches!(action, Action::Upgrade(_)) { word::PENDING_UPGRADE } else { word::PENDING_INSTALL };
@@ -387,49 +384,43 @@ impl Releases {
         self.settle(release, outcome).await
     }
 
+    /// Between two tries of a wish that failed: what runs stays, is put back where somebody changes it, and is told as what it is.
+    async fn hold(&self, release: &HelmRelease, owner: &Owner, last: Option<&Record>, failed: &Failed) -> Next {
+        let last = last.filter(|last| last.info.status == word::DEPLOYED);
+        let before = last.map_or_else(|| release.status.clone().unwrap_or_default(), status::of);
+        self.tell(release, HelmReleaseStatus { phase: word::FAILED.to_owned(), description: failed.why.clone(), ..before }).await;
+        let left = self.left(failed).max(MOMENT);
+        match last {
+            Some(last) if plan::rendered::is_deployed(release) => match self.mend(release, owner, last).await {
+                Next::After(sooner) => Next::After(left.min(sooner)),
+                _ => Next::After(left),
+            },
+            _ => Next::After(left),
+        }
+    }
+
     async fn settle(&self, release: &HelmRelease, outcome: Outcome) -> Result<Next, DeployError> {
-        let key = Key::of(release);
         let Outcome { record, error } = outcome;
-        let record: Record = match (record, error) {
+        let (record, why) = match (record, error) {
             (Some(record), None) => {
-                self.failed.lock().remove(&key);
+                self.forgive(release).await;
                 self.session.shared.metrics.count("releases_deployed_total", &[], 1);
                 self.tell(release, status::of(&record)).await;
                 // Looked at once more, and watched from then on.
                 return Ok(Next::After(Duration::ZERO));
             }
-            (Some(record), Some(error)) => {
-                let why = cluster::error::chain(&error);
-                tracing::warn!(release = %key, error = why, "a release failed");
-                self.session.shared.metrics.count("release_failures_total", &[], 1);
-                self.recorder.record(Regarding::of(release), EventKind::Warning, Reason::HelmReleaseFailure.as_str(), why);
-                record
-            }
+            (Some(record), Some(error)) => (record, cluster::error::chain(&error)),
             (None, Some(error)) => return Err(error),
             (None, None) => return Ok(Next::Done),
         };
-        self.tell(release, status::of(&record)).await;
-        let mut failed = self.failed.lock();
-        let times = failed.get(&key).filter(|f| f.generation == release.metadata.generation).map_or(0, |f| f.times);
-        let wait = (RETRY.0 * 2_u32.saturating_pow(times)).min(RETRY.1);
-        failed.insert(key, Failed { generation: release.metadata.generation, times: times + 1, again: tokio::time::Instant::now() + wait });
-        Ok(Next::After(wait))
-    }
-
-    /// Whether a revision that failed may be tried again.
-    fn is_due(&self, key: &Key, generation: Option<i64>) -> bool {
-        self.failed.lock().get(key).is_some_and(|f| f.generation == generation && tokio::time::Instant::now() >= f.again)
-    }
-
-    /// How long until a revision that failed may be tried again; begins to count for one that failed before a restart.
-    fn wait_of(&self, key: &Key, generation: Option<i64>) -> Duration {
-        let mut failed = self.failed.lock();
-        let now = tokio::time::Instant::now();
-        let slot = failed.entry(key.clone()).or_insert(Failed { generation, times: 0, again: now + RETRY.0 });
-        if slot.generation != generation {
-            *slot = Failed { generation, times: 0, again: now + RETRY.0 };
-        }
-        slot.again.saturating_duration_since(now).max(Duration::from_millis(10))
+        tracing::warn!(release = %Key::of(release), error = why, "a release failed");
+        self.session.shared.metrics.count("release_failures_total", &[], 1);
+        self.recorder.record(Regarding::of(release), EventKind::Warning, Reason::HelmReleaseFailure.as_str(), why.clone());
+        let now = status::after_failure(&record, &why);
+        self.remember(release, &now.description).await;
+        self.tell(release, now).await;
+        // Looked at once more: what stands now is put back from then on.
+        Ok(Next::After(Duration::ZERO))
     }
 
     async fn load(&self, release: &HelmRelease) -> Result<Arc<Loaded>, DeployError> {
@@ -513,7 +504,12 @@ impl Releases {
         let spec = &release.spec;
         let owner = Owner::of(release);
         let clock = &*self.session.shared.clock;
-        self.drift.forget(&Key::of(release));
+        self.drift.changes(&Key::of(release));
+        // What was there before, and was never taken over, is somebody else's.
+        let is_found = release.status.as_ref().is_some_and(|told| told.phase == plan::rendered::FOUND || told.phase == word::UNINSTALLED);
+        if is_found && !plan::rendered::is_deployed(release) {
+            return self.let_go(release).await;
+        }
         // Clusternet's controllers at times make two HelmReleases of one release: it goes with the last of them.
         let stays = |other: &HelmRelease| other.metadata.deletion_timestamp.is_none() && Owner::of(other) == owner;
         if self.releases.in_namespace(&self.session.namespace).iter().any(|other| stays(other)) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api::apps::HelmRelease;
 use api::object::{self, ObjectRef};
+use chart::Rules;
 use cluster::apply::adopt;
 use cluster::discovery::{Discovery, Unresolved};
 use cluster::dynamic::{ApplyAs, Dynamic, Precondition, Propagation};
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::error::DeployError;
+use super::storage::Known;
 
 /// Field manager of releases: Helm's own, so that a Helm that comes later does not fight with us.
 pub(super) const MANAGER: &str = "helm";
@@ -54,6 +56,8 @@ pub(super) struct Child {
     pub(super) dynamic: Dynamic,
     pub(super) discovery: Arc<Discovery>,
     pub(super) leadership: Leadership,
+    /// Records of releases that are known.
+    pub(super) records: Known,
 }
 
 /// `Kind "name" in namespace "namespace"`, as Helm writes it.
@@ -68,13 +72,13 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
     a.group() == b.group() && a.kind == b.kind && a.name == b.name && a.namespace == b.namespace
 }
 
-/// The objects of a rendered text; lists are taken apart.
+/// The objects of a rendered text, by the rules that it was rendered by; lists are taken apart.
 ///
 /// # Errors
 /// When a document is no object.
-pub(super) fn read(text: &str) -> Result<Vec<Value>, DeployError> {
+pub(super) fn read(text: &str, rules: Rules) -> Result<Vec<Value>, DeployError> {
     let mut out = Vec::new();
-    for document in chart::helm::manifests::split(text.as_bytes(), chart::Rules::Helm4) {
+    for document in chart::helm::manifests::split(text.as_bytes(), rules) {
         let fault = |problem: String| DeployError::Document { what: "a rendered document".to_owned(), problem };
         let value = chart::yaml::decode::decode_ints(&document).map_err(|e| fault(e.0))?.to_json();
         if value.is_null() {
@@ -379,16 +383,16 @@ mod tests {
     #[test]
     fn documents_become_objects_and_lists_come_apart() {
         let text = "---\n# Source: a\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {n: \"1\"}\n---\n# nothing\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: s}}\n";
-        let objects = read(text).expect("objects");
+        let objects = read(text, Rules::Helm4).expect("objects");
         assert_eq!(objects.iter().map(object::name).collect::<Vec<_>>(), ["a", "s"]);
         for text in ["apiVersion: v1\n", "kind: X\n", "apiVersion: v1\nkind: Pod\n", "- a\n", "a: [\n"] {
-            assert!(read(text).is_err(), "{text}");
+            assert!(read(text, Rules::Helm4).is_err(), "{text}");
         }
     }
 
     #[test]
     fn integers_stay_integers() {
-        let objects = read("apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 80}]}\n").expect("objects");
+        let objects = read("apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 80}]}\n", Rules::Helm4).expect("objects");
         assert_eq!(objects[0]["spec"]["ports"][0]["port"].to_string(), "80");
     }
 

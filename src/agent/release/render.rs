@@ -22,8 +22,8 @@ const ROUNDS: usize = 8;
 pub(super) enum From {
     /// The cluster's branch: these bytes.
     Branch(Arc<Rendered>),
-    /// A chart, rendered here.
-    Chart(Arc<Loaded>),
+    /// A chart, rendered here, and the seed of its random values.
+    Chart(Arc<Loaded>, u64),
 }
 
 /// What is asked of a render.
@@ -42,9 +42,9 @@ pub(super) struct Wish<'a> {
 /// # Errors
 /// When the templates fail, or the child does not tell what they need.
 pub(super) async fn render(child: &Child, from: &From, wish: &Wish<'_>) -> Result<Bundle, DeployError> {
-    let loaded = match from {
+    let (loaded, seed) = match from {
         From::Branch(rendered) => return Ok(rendered.bundle.clone()),
-        From::Chart(loaded) => loaded,
+        From::Chart(loaded, seed) => (loaded, *seed),
     };
     let version: Value = child.dynamic.call("GET", "/version", None, None).await.map_err(DeployError::refused("read", "the child's version"))?;
     let kube_version = chart::parse_kube(version["gitVersion"].as_str().unwrap_or_default())
@@ -57,8 +57,6 @@ pub(super) async fn render(child: &Child, from: &From, wish: &Wish<'_>) -> Resul
         api_versions.insert(resource.api_version());
     }
     let api_versions: Vec<String> = api_versions.into_iter().collect();
-    // Passwords come of this: nobody may foretell it.
-    let seed: u64 = rand::random();
     let mut picture = Arc::new(Picture::default());
     for _ in 0..ROUNDS {
         let request = Request {

@@ -48,6 +48,18 @@ pub(super) fn of(record: &Record) -> HelmReleaseStatus {
     }
 }
 
+/// The status of a HelmRelease whose wish failed, by the revision that stands now: one that was deployed before runs on, but is not what
+/// was wanted.
+pub(super) fn after_failure(record: &Record, why: &str) -> HelmReleaseStatus {
+    let now = of(record);
+    if record.info.status != word::DEPLOYED {
+        return now;
+    }
+    let (chart, version) = (record.chart_text("name"), record.chart_text("version"));
+    let description = format!("Upgrade \"{}\" failed: {why}; revision {} runs: {chart} {version} ({})", record.name, record.version, record.info.description);
+    HelmReleaseStatus { phase: word::FAILED.to_owned(), description, ..now }
+}
+
 /// The phase of a Description by the phase of one of its releases.
 fn phase_of(phase: &str) -> DescriptionPhase {
     match phase {
@@ -62,7 +74,7 @@ fn phase_of(phase: &str) -> DescriptionPhase {
 }
 
 /// Phase and reason of a Description by its charts' releases. `refused` tells of charts that get none. `None` while a release
-/// has not been taken up: the status of before stands.
+/// has not been taken up, and says nothing of what it waits for: the status of before stands.
 pub(super) fn summary(releases: &[(&str, Option<&HelmReleaseStatus>)], refused: &[String]) -> Option<(DescriptionPhase, String)> {
     let mut reasons: Vec<String> = refused.to_vec();
     let mut worst = if refused.is_empty() { DescriptionPhase::Success } else { DescriptionPhase::Failure };
@@ -76,9 +88,11 @@ pub(super) fn summary(releases: &[(&str, Option<&HelmReleaseStatus>)], refused: 
         DescriptionPhase::Failure => 6,
     };
     let mut waits = false;
+    let mut wants: Vec<&str> = Vec::new();
     for (name, status) in releases {
         let Some(status) = status.filter(|s| !s.phase.is_empty()) else {
             waits = true;
+            wants.extend(status.map(|s| s.description.as_str()).filter(|why| !why.is_empty()));
             continue;
         };
         let phase = phase_of(&status.phase);
@@ -89,7 +103,10 @@ pub(super) fn summary(releases: &[(&str, Option<&HelmReleaseStatus>)], refused: 
             worst = phase;
         }
     }
-    (!waits || worst == DescriptionPhase::Failure).then(|| (worst, reasons.join("; ")))
+    if waits && worst != DescriptionPhase::Failure {
+        return (!wants.is_empty()).then(|| (DescriptionPhase::Pending, wants.join("; ")));
+    }
+    Some((worst, reasons.join("; ")))
 }
 
 impl Releases {
@@ -215,6 +232,8 @@ mod tests {
         assert_eq!(summary(&[("a", Some(&deployed)), ("b", Some(&pending))], &[]), Some((DescriptionPhase::Upgrading, String::new())));
         assert_eq!(summary(&[("a", Some(&failed)), ("b", Some(&pending))], &[]), Some((DescriptionPhase::Failure, "a: is failed".into())));
         assert_eq!(summary(&[("a", Some(&deployed)), ("b", None)], &[]), None);
+        let waits = HelmReleaseStatus { description: "waits for a commit".into(), ..HelmReleaseStatus::default() };
+        assert_eq!(summary(&[("a", Some(&deployed)), ("b", Some(&waits))], &[]), Some((DescriptionPhase::Pending, "waits for a commit".into())));
         assert_eq!(summary(&[("a", Some(&deployed))], &["no".to_owned()]), Some((DescriptionPhase::Failure, "no".into())));
     }
 }

@@ -47,6 +47,8 @@ const GATHER: Duration = Duration::from_millis(50);
 struct State {
     /// Branch mode: the tree that was read last.
     tree: Option<Tree>,
+    /// On the parent's side: the tree whose rendered releases are deployed; objects come from Descriptions.
+    releases: Option<Tree>,
     /// Newest commit that polling found; the annotation counts again once it changes.
     polled: Option<(String, String)>,
     /// Direct mode: parsed objects of a Description by name: uid, generation, objects.
@@ -109,7 +111,9 @@ pub(crate) fn start(session: &Arc<Session>, tasks: &Tasks) {
     {
         let queue = queue.clone();
         clusters.on_change(move |change| {
-            if change.touches(|c| (c.spec.sync_mode, delivery(c), Holder::of(c))) {
+            // What the agent offers says whether the parent may apply; its first report may come after everything else.
+            let offers = |c: &ManagedCluster| c.status.as_ref().and_then(|status| status.app_pusher);
+            if change.touches(|c| (c.spec.sync_mode, delivery(c), Holder::of(c), offers(c))) {
                 queue.add(Turn::Apply);
             }
         });

@@ -62,7 +62,11 @@ impl Syncer {
             }
         };
         let behind = state.in_step.iter().filter(|(_, step)| **step == InStep::NotYet).map(|(name, _)| name.clone()).collect();
-        let rendered = state.tree.as_ref().filter(|_| wanted.commit.is_some()).map(|tree| Arc::new(tree.rendered()));
+        let (rendered, unread) = match &wanted.commit {
+            Some(_) => (state.tree.as_ref().map(|tree| Arc::new(tree.rendered())), false),
+            None if beside => (None, false),
+            None => self.releases_of_branch(&mut state, &cluster, &descriptions).await,
+        };
         // Two that install one release would count its revisions twice.
         self.releases.open(if beside { Gate::Shut } else { Gate::Open { behind, rendered } });
         let mut desired = desire(&wanted.claimants);
@@ -78,7 +82,35 @@ impl Syncer {
             Some(commit) if whole && pruned => self.mark_applied(&cluster, &commit).await,
             _ => true,
         };
-        if retry || !pruned || !released || !marked || told == Next::Again { Next::Again } else { Next::Done }
+        if retry || unread || !pruned || !released || !marked || told == Next::Again { Next::Again } else { Next::Done }
+    }
+
+    /// What the branch has of releases, for whoever else applies from Descriptions: a release is rendered once, and seen before it is
+    /// deployed, whoever deploys it. True when it should be looked at again.
+    async fn releases_of_branch(
+        &self,
+        state: &mut State,
+        cluster: &api::clusters::ManagedCluster,
+        descriptions: &[Arc<Description>],
+    ) -> (Option<Arc<BTreeMap<String, Arc<plan::rendered::Rendered>>>>, bool) {
+        let of_charts = descriptions.iter().any(|d| d.spec.deployer == DeployerType::Helm);
+        let Some(delivery) = delivery(cluster).filter(|_| of_charts) else {
+            state.releases = None;
+            return (None, false);
+        };
+        let mut unread = false;
+        if state.releases.as_ref().is_none_or(|t| t.commit != delivery.commit) {
+            let before = state.releases.take();
+            state.releases = match self.read(&delivery, &delivery.commit, before).await {
+                Ok(tree) => Some(tree),
+                Err((error, before)) => {
+                    unread = true;
+                    tracing::warn!(cluster = self.session.cluster_name, commit = delivery.commit, error = cluster::error::chain(&error), "cannot read the releases of the branch");
+                    before
+                }
+            };
+        }
+        (state.releases.as_ref().map(|tree| Arc::new(tree.rendered())), unread)
     }
 
     /// Beside an agent that applies and never prunes: takes away what its Descriptions no longer hold.

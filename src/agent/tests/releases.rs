@@ -22,7 +22,7 @@ fn packed(name: &str, files: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// Serves charts (name, version, files) as a repository.
-async fn repository(charts: &[(&str, &str, Vec<(&str, String)>)]) -> String {
+pub(super) async fn repository(charts: &[(&str, &str, Vec<(&str, String)>)]) -> String {
     let mut served = BTreeMap::new();
     let mut index = "apiVersion: v1\nentries:\n".to_owned();
     for (name, version, files) in charts {
@@ -99,6 +99,14 @@ impl World {
         let mut all: Vec<Record> = list.items.iter().map(|secret| Record::of_secret(secret).unwrap()).collect();
         all.sort_by_key(|r| r.version);
         all
+    }
+
+    /// Writes a revision into the child, as another Helm would.
+    pub(super) async fn keep_record(&self, record: &Record) {
+        let mut secret = record.secret(("modifiedAt", 1)).unwrap();
+        secret["metadata"]["namespace"] = json!(record.namespace);
+        put(&self.child, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": record.namespace}})).await;
+        put(&self.child, secret).await;
     }
 
     /// Plays the Job controller once: the Job ends this way.
@@ -200,8 +208,11 @@ async fn a_failed_upgrade_goes_back_and_a_failed_atomic_install_goes() {
     world.release_is("lamp", "deployed", 1).await;
     world.release("lamp", &bad, "1.1.0", json!({"upgradeAtomic": true}), Some(json!({"oil": "whale"}))).await;
     world.end_job("lamp-check", "Failed").await;
-    let status = world.release_is("lamp", "deployed", 3).await;
-    assert_eq!(status.description, "Rollback to 1");
+    // What runs is not what is wanted: it is told so, with what runs.
+    let status = world.release_is("lamp", "failed", 3).await;
+    let status_of_lamp = status.description.clone();
+    assert!(status.description.starts_with("Upgrade \"lamp\" failed: failed post-upgrade: Job lamp-check") && status.description.ends_with("revision 3 runs: web 1.0.0 (Rollback to 1)"), "{}", status.description);
+    world.told("lamp-helm", |s| s.phase == Some(DescriptionPhase::Failure) && s.reason == status.description).await;
     let records = world.records("lamp").await;
     let states: Vec<&str> = records.iter().map(|r| r.info.status.as_str()).collect();
     assert_eq!(states, ["superseded", "failed", "deployed"]);
@@ -214,6 +225,142 @@ async fn a_failed_upgrade_goes_back_and_a_failed_atomic_install_goes() {
     assert!(status.description.contains("has been uninstalled due to atomic being set"), "{}", status.description);
     assert!(world.records("wick").await.is_empty());
     world.told("wick-helm", |s| s.phase == Some(DescriptionPhase::Failure) && !s.reason.is_empty()).await;
+
+    // Until their time has come neither is tried again, whatever wakes, and whoever leads; what runs is put back meanwhile.
+    let (maps, jobs) = (kind("v1", "ConfigMap"), kind("batch/v1", "Job"));
+    let dynamic = Dynamic::new(world.child.clone());
+    for job in ["wick-check", "lamp-check"] {
+        dynamic.delete(&jobs, "yard", job, &Default::default(), cluster::dynamic::Propagation::Background).await.unwrap();
+    }
+    dynamic.merge_patch(&maps, "yard", "lamp-settings", "", &json!({"data": {"oil": "olive"}}), "somebody").await.unwrap();
+    world.is_in_child(&maps, "yard", "lamp-settings", |o| o.is_some_and(|o| o["data"]["oil"] == "rape")).await;
+    agent.stop().await;
+    dynamic.delete(&maps, "yard", "lamp-settings", &Default::default(), cluster::dynamic::Propagation::Background).await.unwrap();
+    let agent = world.agent(world.options());
+    world.is_in_child(&maps, "yard", "lamp-settings", |o| o.is_some_and(|o| o["data"]["oil"] == "rape")).await;
+    world.release("spare", &good, "1.0.0", json!({}), None).await;
+    world.release_is("spare", "deployed", 1).await;
+    assert_eq!(world.release_is("lamp", "failed", 3).await.description, status_of_lamp);
+    assert_eq!(world.records("lamp").await.len(), 3);
+    assert!(world.records("wick").await.is_empty());
+    for job in ["wick-check", "lamp-check"] {
+        assert!(world.in_child(&jobs, "yard", job).await.is_none(), "{job} ran again");
+    }
+    // Another wish is tried at once.
+    world.release("lamp", &good, "1.0.0", json!({"upgradeAtomic": true}), None).await;
+    world.release_is("lamp", "deployed", 3).await;
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_helm_does_is_noticed_and_put_back() {
+    let world = World::new().await;
+    world.placed().await;
+    let url = repository(&[("web", "1.0.0", vec![("templates/a.yaml", config_template())])]).await;
+    let agent = world.agent(world.options());
+    let values = Some(json!({"oil": "whale"}));
+    world.release("lamp", &url, "1.0.0", json!({}), values.clone()).await;
+    world.release_is("lamp", "deployed", 1).await;
+    let maps = kind("v1", "ConfigMap");
+
+    // A person upgrades: their Helm leaves the same fields to the same manager, and a revision.
+    let mut first = world.records("lamp").await.remove(0);
+    let mut second = Record { version: 2, config: json!({"oil": "olive"}), manifest: first.manifest.replace("whale", "olive"), ..first.clone() };
+    first.info.status = "superseded".into();
+    second.info.description = "by hand".into();
+    let theirs = chart::yaml::decode::decode_ints(second.manifest.split_once("\n").unwrap().1.as_bytes()).unwrap().to_json();
+    let mut object = world.in_child(&maps, "yard", "lamp-settings").await.unwrap();
+    object["data"] = theirs["data"].clone();
+    for field in ["managedFields", "resourceVersion", "uid", "creationTimestamp"] {
+        object["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    let how = ApplyAs { manager: "helm", force: true, dry_run: false };
+    Dynamic::new(world.child.clone()).apply(&maps, &object, how).await.unwrap();
+    for record in [&first, &second] {
+        world.keep_record(record).await;
+    }
+    world.release_is("lamp", "deployed", 3).await;
+    assert_eq!(world.in_child(&maps, "yard", "lamp-settings").await.unwrap()["data"]["oil"], "whale");
+
+    // What another Helm has at work is waited for, and not taken for our own after having been told of.
+    let described = async |what: &str| {
+        eventually("a word", || async {
+            let status = world.releases().get("lamp-helm-fleet-lamp").await.unwrap().status.unwrap_or_default();
+            if status.description.starts_with(what) { Ok(()) } else { Err(status) }
+        })
+        .await;
+    };
+    let pending = |at: String| {
+        let mut record = Record { version: 4, ..second.clone() };
+        record.info.status = "pending-upgrade".into();
+        record.info.last_deployed = at;
+        record
+    };
+    world.keep_record(&pending(jiff::Timestamp::now().to_string())).await;
+    described("waits for revision 4, which another Helm has at work").await;
+    world.release_is("lamp", "deployed", 3).await;
+    let (secrets, dynamic) = (kind("v1", "Secret"), Dynamic::new(world.child.clone()));
+    dynamic.delete(&secrets, "yard", "sh.helm.release.v1.lamp.v4", &Default::default(), cluster::dynamic::Propagation::Background).await.unwrap();
+    described("Upgrade complete").await;
+
+    // A revision that nobody can read is told by its Secret, and one that never came to its end does not stay pending.
+    let broken = json!({"data": {"release": api::Bytes(b"nothing".to_vec())}});
+    dynamic.merge_patch(&secrets, "yard", "sh.helm.release.v1.lamp.v1", "", &broken, "somebody").await.unwrap();
+    let status = world.release_is("lamp", "failed", 3).await;
+    assert!(status.description.starts_with("read the revision in the Secret yard/sh.helm.release.v1.lamp.v1"), "{}", status.description);
+    world.keep_record(&pending("2020-01-01T00:00:00Z".into())).await;
+    dynamic.delete(&secrets, "yard", "sh.helm.release.v1.lamp.v1", &Default::default(), cluster::dynamic::Propagation::Background).await.unwrap();
+    world.release_is("lamp", "deployed", 5).await;
+    let states: Vec<_> = world.records("lamp").await.into_iter().map(|r| (r.version, r.info.status)).collect();
+    assert_eq!(states, [(2, "superseded".to_owned()), (3, "superseded".to_owned()), (4, "failed".to_owned()), (5, "deployed".to_owned())]);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_of_a_watched_kind_is_put_back_from_its_first_moment() {
+    let world = World::new().await;
+    world.placed().await;
+    let url = repository(&[("web", "1.0.0", vec![("templates/a.yaml", config_template())])]).await;
+    let agent = world.agent(world.options());
+    let (maps, dynamic) = (kind("v1", "ConfigMap"), Dynamic::new(world.child.clone()));
+    for name in ["lamp", "wick", "torch"] {
+        world.release(name, &url, "1.0.0", json!({}), None).await;
+        world.release_is(name, "deployed", 1).await;
+        let object = format!("{name}-settings");
+        let uid = world.in_child(&maps, "yard", &object).await.unwrap()["metadata"]["uid"].clone();
+        dynamic.delete(&maps, "yard", &object, &Default::default(), cluster::dynamic::Propagation::Background).await.unwrap();
+        world.is_in_child(&maps, "yard", &object, |o| o.is_some_and(|o| o["metadata"]["uid"] != uid)).await;
+    }
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_values_stay_and_are_those_of_the_seed_that_was_given() {
+    let world = World::new().await;
+    world.placed().await;
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}-settings}\ndata: {oil: {{ .Values.oil }}, pass: {{ randAlphaNum 12 }}}\n".to_owned();
+    // Not a hook: without `wait`, waitForJob waits for nothing.
+    let work = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: {{ .Release.Name }}-work}\nspec:\n  template:\n    spec: {restartPolicy: Never, containers: [{name: a, image: b}]}\n".to_owned();
+    let url = repository(&[("web", "1.0.0", vec![("templates/a.yaml", map), ("templates/b.yaml", work)])]).await;
+    let seeds = plan::rendered::seeds_name("wick-helm");
+    let given = json!({"wick-helm-fleet-wick": api::Bytes(b"7".to_vec())});
+    put(&world.parent, json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": seeds, "namespace": NAMESPACE}, "data": given})).await;
+    let agent = world.agent(world.options());
+    let maps = kind("v1", "ConfigMap");
+    let mut found = BTreeMap::new();
+    for (version, oil) in [(1, "whale"), (2, "rape")] {
+        for name in ["lamp", "wick", "torch"] {
+            world.release(name, &url, "1.0.0", json!({"waitForJob": true}), Some(json!({"oil": oil}))).await;
+            world.release_is(name, "deployed", version).await;
+            let live = world.in_child(&maps, "yard", &format!("{name}-settings")).await.unwrap();
+            assert_eq!(live["data"]["oil"], oil);
+            let pass = live["data"]["pass"].as_str().unwrap().to_owned();
+            assert_eq!(found.entry(name).or_insert_with(|| pass.clone()), &pass, "{name}");
+        }
+    }
+    assert_eq!(found.values().collect::<std::collections::BTreeSet<_>>().len(), 3, "each release has its own");
+    let salt = world.in_child(&kind("v1", "Secret"), "clusternet-system", api::known::secret::RENDER_SALT).await;
+    assert!(salt.is_some(), "where the parent gives no seed, the child keeps a salt");
     agent.stop().await;
 }
 

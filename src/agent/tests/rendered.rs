@@ -165,3 +165,96 @@ async fn what_templates_look_up_is_answered_once() {
     assert!(told.description.starts_with("fetch chart web"), "without a pin the agent renders itself: {}", told.description);
     agent.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_with_a_branch_is_waited_for_and_never_rendered_here() {
+    let world = World::new().await;
+    world.placed().await;
+    // The agent could fetch this chart, and must not.
+    let url = super::releases::repository(&[("web", "1.0.0", vec![("templates/a.yaml", MAP.to_owned())])]).await;
+    let more = json!({"repo": url});
+    world.wish(&Pin { waits: "the kinds of its cluster".into(), ..Pin::default() }, more.clone()).await;
+    let agent = world.agent(world.options());
+    let waits_for = async |what: &str| {
+        eventually("a word of what is waited for", || async {
+            let status = world.helm_releases().get(NAME).await.unwrap().status.unwrap_or_default();
+            if status.description.contains(what) && status.phase.is_empty() { Ok(()) } else { Err(status) }
+        })
+        .await;
+        assert!(world.records("lamp").await.is_empty());
+    };
+    waits_for("waits for the kinds of its cluster").await;
+    let release = world.wish(&pin("one"), more.clone()).await;
+    waits_for("waits for the first commit").await;
+    let mut delivery = Delivery::new(&world).await;
+    let empty = delivery.commit(&world, &[]).await;
+    delivery.tell(&world, &empty).await;
+    waits_for("waits for its files").await;
+    delivery.releases.insert(DIRECTORY.to_owned());
+    let rendered = files(&release, &pin("one"), &[("templates/a.yaml", MAP)]);
+    let list: Vec<(&str, &str)> = rendered.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
+    let first = delivery.commit(&world, &list).await;
+    delivery.tell(&world, &first).await;
+    world.phase("deployed", 1).await;
+    let records = world.records("lamp").await;
+    assert!(records.len() == 1 && rendered.iter().any(|(_, text)| *text == records[0].manifest));
+    agent.stop().await;
+
+    // The parent, where it applies itself, deploys the same bytes.
+    let clusters: Api<ManagedCluster> = Api::namespaced(world.parent.clone(), NAMESPACE);
+    let status = json!({"status": {"appPusher": true}});
+    clusters.patch_status("harbor", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    clusters.patch("harbor", &PatchParams::default(), &Patch::Merge(json!({"spec": {"syncMode": "Push"}}))).await.unwrap();
+    let release = world.wish(&pin("two"), more).await;
+    let stop = engine::CancellationToken::new();
+    let pushing = tokio::spawn({
+        let (parent, child, options, stop) = (world.parent.clone(), world.child.clone(), world.options(), stop.clone());
+        async move { Box::pin(crate::push(parent, child, NAMESPACE, "harbor", options, stop)).await }
+    });
+    let rendered = files(&release, &pin("two"), &[("templates/a.yaml", NEXT)]);
+    let list: Vec<(&str, &str)> = rendered.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
+    let second = delivery.commit(&world, &list).await;
+    delivery.tell(&world, &second).await;
+    world.phase("deployed", 2).await;
+    let records = world.records("lamp").await;
+    assert!(records.len() == 2 && rendered.iter().any(|(_, text)| *text == records[1].manifest));
+    stop.cancel();
+    pushing.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_was_there_before_is_told_of_and_goes_on_from_its_revision() {
+    let world = World::new().await;
+    world.placed().await;
+    put(&world.child, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "yard"}})).await;
+    for (version, status) in [(1, "superseded"), (2, "deployed")] {
+        let mut record = chart::Record { name: "lamp".into(), namespace: "yard".into(), version, chart: json!({"metadata": {"name": "web", "version": "0.9.0"}}), ..Default::default() };
+        record.info.status = status.into();
+        world.keep_record(&record).await;
+    }
+    let mut delivery = Delivery::new(&world).await;
+    delivery.releases.insert(DIRECTORY.to_owned());
+    const TEMPLATE: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {revision: {{ .Release.Revision | quote }}, upgrade: {{ .Release.IsUpgrade | quote }}}\n";
+    let release = world.wish(&pin("one"), json!({})).await;
+    let deliver = async |delivery: &mut Delivery, pin: &Pin| {
+        let rendered = files(&release, pin, &[("templates/a.yaml", TEMPLATE)]);
+        let list: Vec<(&str, &str)> = rendered.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
+        let commit = delivery.commit(&world, &list).await;
+        delivery.tell(&world, &commit).await;
+    };
+    deliver(&mut delivery, &pin("one")).await;
+    let agent = world.agent(world.options());
+    let told = world.phase(plan::rendered::FOUND, 2).await;
+    assert_eq!(told.description, "revision 2 of web 0.9.0 was there before");
+    // The parent makes another pin of it, by the same wish.
+    let now = world.helm_releases().get(NAME).await.unwrap();
+    let next = plan::rendered::pin("one", &plan::rendered::Facts::default(), None, Some(&now));
+    assert_eq!((next.revision, next.upgrade, next.over), (3, true, 2));
+    world.wish(&next, json!({})).await;
+    deliver(&mut delivery, &next).await;
+    world.phase("deployed", 3).await;
+    assert_eq!(world.in_child(&kind("v1", "ConfigMap"), "yard", "a").await.unwrap()["data"], json!({"revision": "3", "upgrade": "true"}));
+    let states: Vec<_> = world.records("lamp").await.into_iter().map(|r| r.info.status).collect();
+    assert_eq!(states, ["superseded", "superseded", "deployed"]);
+    agent.stop().await;
+}

@@ -103,7 +103,7 @@ pub(super) fn rendered(
     let api_versions = cluster.metadata.annotations.as_ref().and_then(|a| a.get(annotation::API_VERSIONS)).cloned();
     let kube = cluster.status.as_ref().map(|s| s.k8s_version.clone()).filter(|v| !v.is_empty());
     let (Some(api_versions), Some(kube)) = (api_versions, kube) else { return out };
-    for release in wanted(description, Facts { kube, api_versions, now: now.as_second() }, known, charts) {
+    for release in wanted(description, Facts { kube, api_versions, now: now.as_second(), ..Facts::default() }, known, charts) {
         let Some(pin) = Pin::read(&release) else { continue };
         let version = if pin.version.is_empty() { &release.spec.options.chart_version } else { &pin.version };
         let Some(chart) = charts.chart(&release, version) else { continue };

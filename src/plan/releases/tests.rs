@@ -112,12 +112,12 @@ fn a_second_chart_of_a_name_is_refused_and_secrets_are_found_beside_the_chart() 
 #[test]
 fn a_branch_pins_what_is_rendered_and_without_one_the_pin_goes() {
     let mut one = seen(&[("fleet", "lantern")], r#"{"oil":"whale"}"#);
-    one.facts = Some(Facts { kube: "v1.37.2".into(), api_versions: "v1:Pod".into(), now: 7 });
+    one.facts = Some(Facts { kube: "v1.37.2".into(), api_versions: "v1:Pod".into(), now: 7, ..Facts::default() });
     let first = HelmRelease::from_object(&made(&decide(&one))[0]).expect("a HelmRelease");
     let pin = crate::rendered::Pin::read(&first).expect("a pin");
     assert_eq!((pin.kube.as_str(), pin.at, pin.revision), ("v1.37.2", 7, 1));
     one.releases = vec![Arc::new(first)];
-    one.facts = Some(Facts { kube: "v1.38.0".into(), api_versions: "v1:Pod".into(), now: 8 });
+    one.facts = Some(Facts { kube: "v1.38.0".into(), api_versions: "v1:Pod".into(), now: 8, ..Facts::default() });
     assert!(decide(&one).is_empty(), "{:?}", decide(&one));
     let mut other = seen(&[("fleet", "lantern")], r#"{"oil":"rape"}"#);
     (other.facts, other.releases) = (one.facts.clone(), one.releases.clone());

@@ -21,7 +21,7 @@ fn release() -> HelmRelease {
 }
 
 fn facts() -> Facts {
-    Facts { kube: "v1.37.2".into(), api_versions: pack_api_versions([("v1", "Pod"), ("apps/v1", "Deployment")]), now: 1_700_000_000 }
+    Facts { kube: "v1.37.2".into(), api_versions: pack_api_versions([("v1", "Pod"), ("apps/v1", "Deployment")]), now: 1_700_000_000, ..Facts::default() }
 }
 
 fn made(chart: &Chart, pin: &Pin, answers: BTreeMap<Asked, Option<Value>>) -> Made {
@@ -56,6 +56,45 @@ fn a_wish_keeps_its_facts_and_a_new_one_takes_new() {
     assert_eq!((next.revision, next.upgrade, next.kube.as_str(), next.version.as_str()), (5, true, "v1.38.0", ""));
     now.metadata.annotations = None;
     assert_eq!(pin("a", &later, None, Some(&now)).revision, 4, "what runs without files stays the revision that it is");
+}
+
+#[test]
+fn a_release_that_was_there_before_goes_on_from_its_revision() {
+    let check = |phase: &str, version: i32, place: Option<&str>, want: (i64, bool, i64)| {
+        let mut now = release();
+        let mut annotations: BTreeMap<String, String> = [(annotation::RENDER.to_owned(), pin("a", &facts(), None, None).text())].into();
+        if let Some(place) = place {
+            annotations.insert(annotation::DEPLOYED_AS.to_owned(), place.to_owned());
+        }
+        now.metadata.annotations = Some(annotations);
+        now.status = Some(HelmReleaseStatus { version, phase: phase.into(), ..HelmReleaseStatus::default() });
+        let found = pin("a", &facts(), None, Some(&now));
+        assert_eq!((found.revision, found.upgrade, found.over), want, "{phase} {version} {place:?}");
+        now.metadata.annotations.get_or_insert_default().insert(annotation::RENDER.to_owned(), found.text());
+        assert_eq!(pin("a", &facts(), None, Some(&now)), found, "and stays");
+    };
+    check(FOUND, 2, None, (3, true, 2));
+    check("uninstalled", 2, None, (3, false, 2));
+    check(FOUND, 2, Some("elsewhere/lamp"), (3, true, 2));
+    check(FOUND, 0, None, (1, false, 0));
+    // What was deployed from this pin, or failed in being that, keeps it.
+    check("deployed", 1, Some("yard/lamp"), (1, false, 0));
+    check("failed", 4, Some("yard/lamp"), (1, false, 0));
+    check("deployed", 4, None, (1, false, 0));
+}
+
+#[test]
+fn what_is_not_known_of_a_cluster_is_waited_for() {
+    let lacks = Facts { lacks: "its kinds".into(), ..Facts::default() };
+    let first = pin("a", &lacks, None, None);
+    assert_eq!((first.of.as_str(), first.waits.as_str()), ("", "its kinds"));
+    let mut now = release();
+    now.metadata.annotations = Some([(annotation::RENDER.to_owned(), first.text())].into());
+    let known = pin("a", &facts(), None, Some(&now));
+    assert_eq!((known.of.as_str(), known.waits.as_str(), known.revision), ("a", "", 1));
+    now.metadata.annotations = Some([(annotation::RENDER.to_owned(), known.text())].into());
+    assert_eq!(pin("a", &lacks, None, Some(&now)), known, "what is pinned stays");
+    assert_eq!(pin("b", &lacks, None, Some(&now)).waits, "its kinds");
 }
 
 #[test]

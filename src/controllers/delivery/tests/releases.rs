@@ -75,13 +75,15 @@ async fn a_branch_shows_what_charts_render_to() {
     stage.apply(&stage.helm_chart("charts/lamp")).await;
     stage.until("the chart is found", async || status().await.phase == Some(api::apps::HelmChartPhase::Found)).await;
 
+    // Of a cluster that has a branch, but is not known yet, the release waits: its agent must not render it.
+    stage.target().await;
+    stage.helm_description(&json!({"oil": "whale"})).await;
+    stage.until("a pin that waits", async || Pin::read(&stage.release().await).is_some_and(|pin| pin.of.is_empty() && pin.waits.contains("kinds"))).await;
     let cluster = json!({"apiVersion": "clusters.clusternet.io/v1beta1", "kind": "ManagedCluster"});
     let facts = json!({"metadata": {"annotations": {annotation::API_VERSIONS: "v1:ConfigMap,Secret"}}});
     stage.dynamic.merge_patch(&resource(&cluster), "clusternet-harbor", "harbor", "", &facts, "test").await.expect("patched");
     let status = json!({"status": {"k8sVersion": "v1.37.2"}});
     stage.dynamic.merge_patch(&resource(&cluster), "clusternet-harbor", "harbor", "status", &status, "test").await.expect("patched");
-    stage.target().await;
-    stage.helm_description(&json!({"oil": "whale"})).await;
     stage.until("the rendered release", async || stage.shown("harbor", MANIFEST).contains("oil: whale")).await;
     let first = stage.shown("harbor", MANIFEST);
     assert!(first.starts_with("---\n# Source: lamp/templates/a.yaml\n"), "{first}");
@@ -119,11 +121,18 @@ async fn a_branch_shows_what_charts_render_to() {
     stage.dynamic.merge_patch(&resource(&json!({"apiVersion": APPS, "kind": "HelmRelease"})), "clusternet-harbor", RELEASE, "", &told, "test").await.expect("patched");
     stage.until("the answer", async || stage.shown("harbor", MANIFEST).contains("{p: b2xk}")).await;
 
-    // Without a branch writer there is nothing to pin.
+    // While its writer is suspended the cluster has a branch all the same. Without a writer there is nothing to pin, and the agent gets the
+    // seed by which a branch would show the release.
     let target = json!({"apiVersion": GitTarget::API_VERSION, "kind": "GitTarget"});
     stage.dynamic.merge_patch(&resource(&target), "fleet", "delivery", "", &json!({"spec": {"suspend": true}}), "test").await.expect("patched");
+    stage.look_again("3").await;
+    assert!(Pin::read(&stage.release().await).is_some());
+    stage.dynamic.delete(&resource(&target), "fleet", "delivery", &cluster::dynamic::Precondition::default(), cluster::dynamic::Propagation::Background).await.expect("deleted");
     stage.until("no pin", async || Pin::read(&stage.release().await).is_none()).await;
     assert!(stage.shown("harbor", MANIFEST).contains("{p: b2xk}"));
+    let secret = json!({"apiVersion": "v1", "kind": "Secret"});
+    let seeds = stage.dynamic.get(&resource(&secret), "clusternet-harbor", &plan::rendered::seeds_name("web-abcde-helm")).await.expect("seeds");
+    assert!(seeds["data"][RELEASE].is_string(), "{seeds}");
 
     // A release goes with its Description, also when its chart went before.
     let description = json!({"apiVersion": APPS, "kind": "Description"});
