@@ -79,7 +79,11 @@ pub(crate) async fn run(args: ScheduleArgs) -> Result<ExitCode> {
         }
         let decision = match explain(&fleet, key, &framework, &free, now) {
             Some(Ok(decision)) => decision,
-            Some(Err(name)) => bail!("no profile here serves the scheduler name {name:?}"),
+            Some(Err(name)) => {
+                let served: Vec<&str> = framework.profiles.keys().map(String::as_str).collect();
+                let message = format!("no scheduler named {name:?} has decided here; this configuration serves {}", served.join(", "));
+                bail!(Hinted { message, hint: "correct spec.schedulerName, or give --config with that scheduler's file".to_owned() })
+            }
             None => bail!(Hinted { message: format!("there is no Subscription {key}"), hint: "kubectl get subscriptions -A".to_owned() }),
         };
         if args.json {
@@ -99,8 +103,8 @@ pub(crate) fn framework(path: Option<&std::path::Path>) -> Result<Framework> {
     let Some(path) = path else { return Ok(Framework::standard()) };
     let text = std::fs::read_to_string(path).with_context(|| format!("read the scheduler configuration {}", path.display()))?;
     let value = manifest::read::parse(&text, &manifest::Limits::FILE).with_context(|| format!("read the scheduler configuration {}", path.display()))?;
-    let config = serde_json::from_value(value).with_context(|| format!("read the scheduler configuration {}", path.display()))?;
-    Ok(Framework::build(&config, &[])?)
+    let config = plan::placement::Config::read(&value).with_context(|| path.display().to_string())?;
+    Framework::build(&config, &[]).with_context(|| path.display().to_string())
 }
 
 fn assumptions(words: &[String]) -> Result<Free> {

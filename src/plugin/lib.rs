@@ -34,6 +34,9 @@ enum Command {
         /// Its namespace
         #[arg(long, short, default_value = "default", value_name = "NAMESPACE")]
         namespace: String,
+        /// Configuration of the scheduler, when it has one (the file that it is given itself)
+        #[arg(long, value_name = "FILE")]
+        config: Option<std::path::PathBuf>,
     },
     /// Print a Subscription down to the objects and their health
     Tree {
@@ -81,7 +84,10 @@ async fn run(args: Args) -> Result<String> {
     let client = cluster::client::of_kubeconfig(kubeconfig, None).await?;
     match args.command {
         Command::Status => status::text(&client).await,
-        Command::Explain { name, namespace } => explain::text(&client, &namespace, explain::name(&name)?).await,
+        Command::Explain { name, namespace, config } => {
+            let framework = explain::framework(config.as_deref())?;
+            explain::text(&client, &namespace, explain::name(&name)?, framework.as_ref()).await
+        }
         Command::Tree { name, namespace } => tree::text(&client, &namespace, explain::name(&name)?).await,
     }
 }

@@ -203,7 +203,10 @@ fn now() -> Timestamp {
 }
 
 fn brain(clusters: usize) -> Brain {
-    let mut brain = Brain::new(Framework::standard());
+    let framework = Framework::standard();
+    // Measured as the scheduler's own is.
+    let meter = crate::meter::Meter::new(&framework, engine::Registry::new(), engine::RealClock::shared());
+    let mut brain = Brain::new(framework).measured(meter);
     for index in 0..clusters {
         brain.cluster(&cluster(index));
     }

@@ -3,17 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
+use api::known;
 use api::apps::{FeedInventory, FeedInventorySpec, Subscription, SubscriptionStatus};
 use api::clusters::ManagedCluster;
 use jiff::Timestamp;
 use plan::placement::preempt::Needs;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use plan::placement::waits::{self, Seen};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use plan::placement::{
     Admission, Begun, ClusterChange, ClusterInfo, Decision, Events, Framework, Outcome, Pending, Placement, Previous, Ready, Request, Retry,
     SelectorId, Snapshot, Subject, admit, begin, finish, same_bindings,
 };
 
-use crate::promises::Promises;
+use crate::meter::Meter;
+use crate::promises::{Asks, Placed, Promises};
+use crate::preempt::Preemptions;
 use crate::queue::{Ended, Key, Queue};
 
 /// A Subscription as the scheduler keeps it.
@@ -128,9 +132,15 @@ pub struct Brain {
     /// Decided for others than the one whose turn it was.
     pub(crate) urgent: VecDeque<Box<Decided>>,
     pub(crate) promises: Promises,
+    pub(crate) preemptions: Preemptions,
+    /// When taints that nobody dated were first seen.
+    seen: Seen,
+    /// Clusters with such taints whose turn has not come yet.
+    undated: BTreeSet<Arc<str>>,
     /// Taken from the queue, but they must ask predictors and too many are asking already.
     parked: VecDeque<Key>,
     interner: Interner,
+    meter: Option<Meter>,
 }
 
 impl Brain {
@@ -146,9 +156,19 @@ impl Brain {
             queue: Queue::new(),
             urgent: VecDeque::new(),
             promises: Promises::default(),
+            preemptions: Preemptions::default(),
+            seen: Seen::new(),
+            undated: BTreeSet::new(),
             parked: VecDeque::new(),
             interner: Interner::default(),
+            meter: None,
         }
+    }
+
+    /// Measures some of its cycles.
+    pub(crate) fn measured(mut self, meter: Meter) -> Self {
+        self.meter = Some(meter);
+        self
     }
 
     /// Clusters.
@@ -179,7 +199,10 @@ impl Brain {
     }
 
     /// A cluster is there or has changed.
-    pub fn cluster_info(&mut self, info: ClusterInfo) -> bool {
+    pub fn cluster_info(&mut self, mut info: ClusterInfo) -> bool {
+        if !info.is_quiet() || !self.seen.is_empty() {
+            self.recall(&mut info);
+        }
         let first = self.snapshot.is_empty();
         let change = self.snapshot.upsert(info);
         if first {
@@ -188,8 +211,53 @@ impl Brain {
         self.note(change) || first
     }
 
+    /// Gives undated taints the instant at which they were first seen; what was not seen before is dated at the next turn.
+    fn recall(&mut self, info: &mut ClusterInfo) {
+        let Self { seen, undated, .. } = self;
+        let mut here = BTreeSet::new();
+        for taint in info.taints.iter_mut().filter(|taint| taint.effect == known::taint::NO_EXECUTE && taint.time_added.is_none()) {
+            let name = (Arc::clone(&info.key), waits::taint_name(taint));
+            match seen.get(&name) {
+                Some(since) => taint.time_added = Some(Time(*since)),
+                None => _ = undated.insert(Arc::clone(&info.key)),
+            }
+            here.insert(name);
+        }
+        // A taint that was taken off and comes again begins anew.
+        let gone: Vec<_> = seen.range((Arc::clone(&info.key), String::new())..).take_while(|(name, _)| name.0 == info.key).map(|(name, _)| name.clone()).collect();
+        for name in gone.iter().filter(|name| !here.contains(*name)) {
+            seen.remove(name);
+        }
+    }
+
+    /// Dates what was seen first since the last turn.
+    fn date(&mut self, now: Timestamp) {
+        for key in std::mem::take(&mut self.undated) {
+            let Some(mut info) = self.snapshot.slot(&key).and_then(|slot| self.snapshot.cluster(slot)).map(|info| ClusterInfo::clone(info)) else { continue };
+            for taint in info.taints.iter_mut().filter(|taint| taint.effect == known::taint::NO_EXECUTE && taint.time_added.is_none()) {
+                let since = *self.seen.entry((Arc::clone(&key), waits::taint_name(taint))).or_insert(now);
+                taint.time_added = Some(Time(since));
+            }
+            let change = self.snapshot.upsert(info);
+            self.note(change);
+        }
+    }
+
+    /// What an earlier scheduler wrote about waits it had begun is kept to.
+    fn read_waits(&mut self, conditions: &[Condition]) {
+        let Some(told) = api::conditions::find(conditions, known::condition::SCHEDULING_WARNING) else { return };
+        for (name, since) in waits::read_back(&told.message) {
+            let open = self.undated.contains(&name.0) || self.snapshot.slot(&name.0).is_none();
+            if open {
+                self.seen.entry(name).and_modify(|have| *have = (*have).min(since)).or_insert(since);
+            }
+        }
+    }
+
     /// A cluster is gone.
     pub fn cluster_gone(&mut self, key: &str) -> bool {
+        self.undated.remove(key);
+        self.seen.retain(|(cluster, _), _| **cluster != *key);
         let change = self.snapshot.remove(key);
         self.note(change)
     }
@@ -273,6 +341,9 @@ impl Brain {
             self.forget_interest(&key, &old.subject);
             old.subject.release(&mut self.snapshot);
         }
+        if !self.entries.contains_key(&key) {
+            self.read_waits(&entry.conditions);
+        }
         for id in entry.subject.selectors.iter().flatten() {
             self.interest.entry(*id).or_default().insert(Arc::clone(&key));
         }
@@ -290,6 +361,7 @@ impl Brain {
             entry.subject.release(&mut self.snapshot);
             if entry.subject.is_dynamic() {
                 self.promises.withdraw(&key);
+                self.preemptions.forget(&key);
                 self.queue.release(Events::RELEASED);
             }
         }
@@ -360,6 +432,7 @@ impl Brain {
         if let Some(decided) = self.urgent.pop_front() {
             return Some(Work::Write(decided));
         }
+        self.date(now);
         for (id, events) in std::mem::take(&mut self.dirty) {
             for key in self.interest.get(&id).into_iter().flatten() {
                 self.queue.wake(key, events);
@@ -386,7 +459,13 @@ impl Brain {
                 self.queue.end(&key, Ended::Idle(wake), None, now);
                 continue;
             }
-            match begin(&profile, &self.framework.policy, &self.snapshot, request) {
+            let name = entry.subject.spec.scheduler_name.as_str();
+            let twin = self.meter.as_mut().and_then(|meter| meter.turn(name));
+            let begun = begin(twin.as_ref().unwrap_or(&profile), &self.framework.policy, &self.snapshot, request);
+            if let (Some(meter), Some(_)) = (&self.meter, &twin) {
+                meter.ended(name);
+            }
+            match begun {
                 Begun::Asks(pending) => return Some(Work::Ask(key, pending)),
                 Begun::Settled(decision) => return Some(Work::Write(Box::new(self.decided(key, decision)?))),
             }
@@ -406,24 +485,41 @@ impl Brain {
         };
         let needs = if self.framework.policy.reserve_growth { self.needs(key) } else { BTreeMap::new() };
         self.promises.expire(now);
+        let mut doubt: BTreeMap<usize, i64> = BTreeMap::new();
         if !self.promises.is_empty() {
             let none = Needs::default();
-            let of = |feed: usize| asked.feed_keys.get(feed).and_then(|key| needs.get(key)).unwrap_or(&none);
+            let short_since = self.preemptions.short_since(key).unwrap_or(now);
             let mut promised = self.promises.in_order();
-            pending.lessen(|cluster, feed| promised.of(&cluster.key, key, of(feed)));
+            pending.lessen(|cluster, feed, free| {
+                let name = asked.feed_keys.get(feed).map_or("", String::as_str);
+                let asks = Asks { key, feed: name, needs: needs.get(name).unwrap_or(&none), free, short_since };
+                let promised = promised.of(&cluster.key, &asks);
+                if promised.doubtful > 0 {
+                    *doubt.entry(feed).or_default() += promised.doubtful.min(free.max(0));
+                }
+                promised.all
+            });
         }
+        let free = pending.free();
         let request = pending.request().clone();
-        let mut decision = finish(&profile, pending);
+        let name = asked.spec.scheduler_name.as_str();
+        let twin = self.meter.as_mut().and_then(|meter| meter.turn(name));
+        let mut decision = finish(twin.as_ref().unwrap_or(&profile), pending);
+        if let (Some(meter), Some(_)) = (&self.meter, &twin) {
+            meter.ended(name);
+        }
         let previous = Arc::clone(&self.entries.get(key)?.previous);
         // First what is placed, then the room to be made for the rest: one must not use up the other.
         if let Some(placement) = changed(&decision, &previous).filter(|_| self.framework.policy.reserve_growth) {
             let mut known: BTreeMap<Arc<str>, Arc<Needs>> = BTreeMap::new();
             for (cluster, feed, more) in growth(&previous, placement) {
                 let needs = known.entry(Arc::clone(&feed)).or_insert_with(|| Arc::new(needs.get(&*feed).cloned().unwrap_or_default()));
-                self.promises.placed(&cluster, key, &feed, more, needs, now);
+                let slot = self.snapshot.slot(&cluster);
+                let free = request.subject.feed_keys.iter().position(|key| **key == *feed).and_then(|at| free.of(slot?, at)).unwrap_or(0);
+                self.promises.placed(&Placed { cluster: &cluster, to: key, feed: &feed, replicas: more, needs, free }, now);
             }
         }
-        self.preempt(key, &request, &mut decision, now);
+        self.preempt(key, &request, &mut decision, &doubt, now);
         self.decided(Arc::clone(key), decision).map(Box::new)
     }
 

@@ -241,6 +241,39 @@ fn higher_priority_goes_first() {
     assert!(world.writes.iter().all(|decided| matches!(decided.decision.outcome, Outcome::Bind(_))));
 }
 
+#[test]
+fn one_cycle_in_ten_is_measured() {
+    let metrics = engine::Registry::new();
+    let framework = Framework::standard();
+    let meter = crate::meter::Meter::new(&framework, metrics.clone(), engine::RealClock::shared());
+    let (mut world, mut brain) = (World::default(), Brain::new(framework).measured(meter));
+    for (name, taint) in [("a", true), ("b", false), ("c", false)] {
+        world.cluster(&mut brain, name, 0, taint);
+    }
+    for number in 0..11 {
+        let name = format!("s{number}");
+        world.inventory(&mut brain, &name, 4);
+        world.subscription(&name, 0, true, 0);
+    }
+    while world.hear(&mut brain) {}
+    while world.decide(&mut brain) {}
+    assert_eq!(world.writes.len(), 11);
+    let text = metrics.render();
+    let counted = |name: &str, labels: &[&str]| -> Vec<&str> {
+        let name = format!("clusternet_scheduler_{name}_duration_seconds_count");
+        let lines = text.lines().filter(|line| line.starts_with(&name) && labels.iter().all(|label| line.contains(label)));
+        lines.filter_map(|line| line.rsplit(' ').next()).collect()
+    };
+    // The first cycle and the eleventh.
+    for point in ["Filter", "Assign"] {
+        let (point, profile) = (format!("extension_point=\"{point}\""), "profile=\"default\"");
+        assert_eq!(counted("framework_extension_point", &[&point, "status=\"Success\"", profile]), ["2"], "{text}");
+    }
+    // Of each plugin's questions about clusters the first, which is the tainted one.
+    let taints = ["plugin=\"TaintToleration\"", "extension_point=\"Filter\"", "status=\"Unschedulable"];
+    assert_eq!(counted("plugin_execution", &taints), ["2"], "{text}");
+}
+
 /// A stage for dynamic dividing: `used` tells what each cluster holds, so that predictors can answer.
 fn answered(brain: &mut Brain, key: &crate::queue::Key, mut pending: plan::placement::Pending, free: &BTreeMap<String, i32>, now: Timestamp) -> Option<Box<Decided>> {
     let clusters: Vec<(usize, String)> = pending.clusters().map(|(number, info)| (number, info.name.clone())).collect();

@@ -10,6 +10,7 @@ pub mod brain;
 #[cfg(test)]
 mod brain_tests;
 pub mod extend;
+mod meter;
 pub mod predict;
 mod preempt;
 mod promises;
@@ -26,7 +27,6 @@ use plan::placement::Framework;
 pub use brain::Brain;
 pub use extend::{Extension, Permits};
 pub use plan::placement::Policy;
-pub use records::Records;
 pub use run::run;
 
 /// Settings of a scheduler.
@@ -52,8 +52,6 @@ pub struct Options {
     pub permits: Permits,
     /// Metrics.
     pub metrics: Registry,
-    /// Last decisions, for explanations.
-    pub records: Records,
 }
 
 impl Options {
@@ -70,7 +68,6 @@ impl Options {
             extensions: Vec::new(),
             permits: Permits::default(),
             metrics: Registry::new(),
-            records: Records::default(),
         }
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::apps::ReplicaRequirements;
-use api::predictor::{UNSCHEDULED_PATH, UnscheduledResponse};
 use cluster::predictor::Place;
 use futures::StreamExt as _;
 use kube::Client;
@@ -19,6 +18,8 @@ const AT_ONCE: usize = 256;
 const REMEMBERED: usize = 65_536;
 /// Longest life of an answer: Pods come and go without a word from the cluster.
 const LIFE: Duration = Duration::from_secs(30);
+/// How long the last ones are waited for when half have answered.
+const STRAGGLERS: Duration = Duration::from_secs(5);
 
 /// Asks predictors.
 pub struct Predictors {
@@ -32,7 +33,7 @@ struct Known {
     capacity_mark: u64,
     address: String,
     until: Duration,
-    replicas: i32,
+    replicas: Result<i32, String>,
 }
 
 impl Predictors {
@@ -45,22 +46,53 @@ impl Predictors {
     pub async fn ask_all(&self, pending: &mut Pending) {
         let clusters: Vec<(usize, Arc<ClusterInfo>)> = pending.clusters().map(|(number, info)| (number, Arc::clone(info))).collect();
         let requirements = requirements(pending.request(), &pending.feeds());
+        let mut open: BTreeMap<usize, Arc<ClusterInfo>> = clusters.iter().map(|(number, info)| (*number, Arc::clone(info))).collect();
+        let total = open.len();
         let asks = clusters.into_iter().map(|(number, cluster)| {
             let requirements = &requirements;
             async move {
-                let mut replicas = Vec::with_capacity(requirements.len());
-                for (hash, body) in requirements {
-                    match self.ask(&cluster, *hash, body).await {
-                        Ok(count) => replicas.push(count),
-                        Err(fault) => return (number, Err(fault)),
-                    }
-                }
-                (number, Ok(replicas))
+                let asks = requirements.iter().map(|(hash, body)| self.ask(&cluster, *hash, body));
+                (number, futures::future::try_join_all(asks).await)
             }
         });
-        let answers: Vec<_> = futures::stream::iter(asks).buffer_unordered(AT_ONCE).collect().await;
-        for (number, answer) in answers {
-            pending.answer(number, answer);
+        let mut answers = futures::stream::iter(asks).buffer_unordered(AT_ONCE);
+        let begun = self.clock.monotonic();
+        loop {
+            // One bound for all of them; once half have answered, the last ones hold up nobody for long.
+            let most = if 2 * open.len() <= total { self.timeout.min(STRAGGLERS) } else { self.timeout };
+            let left = most.saturating_sub(self.clock.monotonic().saturating_sub(begun));
+            let Some(answer) = ({
+                tokio::select! {
+                    biased;
+                    answer = answers.next() => answer,
+                    () = self.clock.sleep(left) => {
+                        let waited = self.clock.monotonic().saturating_sub(begun);
+                        // The bound may have become shorter while this one was waited for, never longer.
+                        let why = format!("predictor did not answer within {} s", waited.as_secs());
+                        for (number, cluster) in &open {
+                            self.note_silence(cluster, &requirements, &why);
+                            pending.answer(*number, Err(why.clone()));
+                        }
+                        None
+                    }
+                }
+            }) else { break };
+            open.remove(&answer.0);
+            pending.answer(answer.0, answer.1);
+        }
+    }
+
+    /// Who was silent is not waited for again by the very next cycles.
+    fn note_silence(&self, cluster: &ClusterInfo, requirements: &[(u64, Vec<u8>)], why: &str) {
+        let Some(predictor) = &cluster.predictor else { return };
+        let until = self.clock.monotonic() + LIFE;
+        for (hash, _) in requirements {
+            self.remember((Arc::clone(&cluster.key), *hash), Known {
+                capacity_mark: cluster.capacity_mark,
+                address: predictor.address.clone(),
+                until,
+                replicas: Err(why.to_owned()),
+            });
         }
     }
 
@@ -84,11 +116,17 @@ impl Predictors {
             && known.address == predictor.address
             && known.until > now
         {
-            return Ok(known.replicas);
+            return known.replicas.clone();
         }
         let replicas = self.ways.total(place(cluster, predictor), body.to_vec(), self.timeout).await?;
         let entry =
-            Known { capacity_mark: cluster.capacity_mark, address: predictor.address.clone(), until: now + LIFE, replicas };
+            Known { capacity_mark: cluster.capacity_mark, address: predictor.address.clone(), until: now + LIFE, replicas: Ok(replicas) };
+        self.remember(key, entry);
+        Ok(replicas)
+    }
+
+    fn remember(&self, key: (Arc<str>, u64), entry: Known) {
+        let now = self.clock.monotonic();
         let mut known = self.known.lock();
         if known.len() >= REMEMBERED {
             known.retain(|_, known| known.until > now);
@@ -97,15 +135,11 @@ impl Predictors {
             }
         }
         known.insert(key, entry);
-        Ok(replicas)
-    }
-
-    /// Which replicas of each feed a cluster cannot schedule.
-    pub async fn unscheduled(&self, cluster: &ClusterInfo) -> Result<UnscheduledResponse, String> {
-        let Some(predictor) = &cluster.predictor else { return Err("has no predictor".to_owned()) };
-        self.ways.ask(place(cluster, predictor), http::Method::GET, UNSCHEDULED_PATH, Vec::new(), self.timeout).await
     }
 }
+
+// The query for unschedulable replicas is served by the agents and asked by nobody here, as in Clusternet: what a cluster cannot
+// schedule shows in its free replicas and in the aggregated status.
 
 fn place<'a>(cluster: &'a ClusterInfo, predictor: &'a Predictor) -> Place<'a> {
     Place { cluster_id: &cluster.id, address: &predictor.address, direct: predictor.direct, tunnel: cluster.tunnel }

@@ -9,11 +9,11 @@ use api::apps::{FeedInventory, Subscription};
 use api::clusters::ManagedCluster;
 use api::{Kind, object};
 use cluster::{Event, Item, Target, follow};
-use engine::{Clock, Elector, EventKind, LeaseOptions, Leadership, RealClock, Recorder, Regarding, Tasks};
+use engine::{Clock, Elector, EventKind, LeaseOptions, Leadership, RealClock, Recorder, Regarding, Registry, Tasks};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use parking_lot::Mutex;
-use plan::placement::framework::Point;
+use plan::placement::framework::{Code, Point};
 use plan::placement::plugins::BINDER;
 use plan::placement::{Outcome, Pending};
 use tokio::sync::{Notify, Semaphore};
@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bind::{BindError, bind};
 use crate::brain::{Brain, Decided, Work, changed};
 use crate::extend::{Bound, Extension};
+use crate::meter::{Meter, plugin_took, point_took};
 use crate::predict::Predictors;
 use crate::queue::Key;
 use crate::{Error, Options};
@@ -39,8 +40,9 @@ pub async fn run(client: Client, options: Options, shutdown: CancellationToken) 
         return Err(Error::NoProfile);
     }
     let clock = RealClock::shared();
-    if options.leader_elect {
-        let lease = LeaseOptions::usual(&options.namespace, api::known::component::SCHEDULER, &options.identity);
+    if options.leader_elect && options.framework.election.leader_elect != Some(false) {
+        let namespace = options.framework.election.resource_namespace.as_deref().unwrap_or(&options.namespace);
+        let lease = LeaseOptions::usual(namespace, &options.framework.lease_name(), &options.identity);
         let elector = Elector::new(client.clone(), lease, Arc::clone(&clock));
         let leadership = elector.leadership();
         let lead = |term: CancellationToken| {
@@ -74,7 +76,7 @@ async fn lead(client: Client, options: Options, clock: Arc<dyn Clock>, leadershi
     let recorder = Recorder::start(client.clone(), api::known::component::SCHEDULER, Arc::clone(&clock), options.metrics.clone(), &tasks);
     let shared = Arc::new(Shared {
         predictors: Predictors::new(client.clone(), options.predictor_timeout, Arc::clone(&clock)),
-        brain: Mutex::new(Brain::new(options.framework.clone())),
+        brain: Mutex::new(Brain::new(options.framework.clone()).measured(Meter::new(&options.framework, options.metrics.clone(), Arc::clone(&clock)))),
         binders: Arc::new(Semaphore::new(options.binders.max(1))),
         asking: Arc::new(Semaphore::new(options.asking.max(1))),
         wake: Notify::new(),
@@ -224,43 +226,89 @@ async fn bind_with(shared: &Shared, decided: &Decided, now: &Time) -> Bound {
         shared.options.extensions.iter().for_each(|extension| extension.unreserve(decided));
         Err(BindError::Refused { key: decided.key.to_string(), plugin, why })
     };
-    if decided.decision.wait
-        && let Err(why) = shared.options.permits.wait(&decided.key, &*shared.clock).await
-    {
-        return refused("Permit", why);
+    let metrics = &shared.options.metrics;
+    let clock = || shared.clock.monotonic();
+    let took = |point, code, since| point_took(metrics, point, code, &decided.entry.subject.spec.scheduler_name, clock() - since);
+    if decided.decision.wait {
+        let since = clock();
+        let verdict = shared.options.permits.wait(&decided.key, &*shared.clock).await;
+        let result = if verdict.is_ok() { "Success" } else { "Unschedulable" };
+        metrics.observe("clusternet_scheduler_permit_wait_duration_seconds", &[("result", result)], clock() - since);
+        if let Err(why) = verdict {
+            return refused("Permit", why);
+        }
     }
+    let since = clock();
+    let mut asked = false;
     for (name, extension) in at(Point::PreBind) {
-        if let Some(extension) = extension
-            && let Err(why) = extension.pre_bind(&shared.client, decided).await
-        {
+        let Some(extension) = extension else { continue };
+        asked = true;
+        if let Err(why) = extension.pre_bind(&shared.client, decided).await {
+            took(Point::PreBind, Code::Error, since);
             return refused(name, why);
         }
     }
+    if asked {
+        took(Point::PreBind, Code::Success, since);
+    }
     let mut bound = None;
+    let since = clock();
     for (name, extension) in at(Point::Bind) {
+        let began = clock();
         bound = match extension {
             Some(extension) => extension.bind(&shared.client, decided).await,
             None if name == BINDER => Some(bind(&shared.client, decided, now).await),
             None => None,
         };
-        if bound.is_some() {
+        if let Some(bound) = &bound {
+            plugin_took(metrics, name, Point::Bind, code(bound), clock() - began);
             break;
         }
     }
+    took(Point::Bind, bound.as_ref().map_or(Code::Skip, code), since);
     let Some(bound) = bound else { return refused("Bind", "every plugin left it to another".to_owned()) };
     if bound.is_err() {
         shared.options.extensions.iter().for_each(|extension| extension.unreserve(decided));
     } else {
+        let (since, mut asked) = (clock(), false);
         for (_, extension) in at(Point::PostBind) {
             if let Some(extension) = extension {
+                asked = true;
                 extension.post_bind(&shared.client, decided).await;
             }
+        }
+        if asked {
+            took(Point::PostBind, Code::Success, since);
         }
     }
     bound
 }
 
+fn code(bound: &Bound) -> Code {
+    if bound.is_ok() { Code::Success } else { Code::Error }
+}
+
+/// Counts a binding among those under way as long as it lives.
+struct UnderWay<'a>(&'a Registry);
+
+impl<'a> UnderWay<'a> {
+    const NAME: &'static str = "clusternet_scheduler_scheduler_goroutines";
+    const WORK: [(&'static str, &'static str); 1] = [("work", "binding")];
+
+    fn new(metrics: &'a Registry) -> Self {
+        metrics.shift(Self::NAME, &Self::WORK, 1);
+        Self(metrics)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.shift(Self::NAME, &Self::WORK, -1);
+    }
+}
+
 async fn write(shared: &Shared, decided: Decided) {
+    let _under_way = UnderWay::new(&shared.options.metrics);
     let started = shared.clock.monotonic();
     let now = Time(shared.clock.now());
     let result = match &shared.leadership {
@@ -272,7 +320,6 @@ async fn write(shared: &Shared, decided: Decided) {
     }
     let wrote = matches!(result, Ok(Some(_)));
     report(shared, &decided, &result, shared.clock.monotonic() - started);
-    shared.options.records.keep(&decided.key, &decided.decision);
     let outcome = result.map_err(|error| error.again());
     shared.brain.lock().written(&decided, outcome, shared.clock.now());
     if wrote {
@@ -327,6 +374,13 @@ fn report(shared: &Shared, decided: &Decided, result: &Result<Option<crate::brai
         }
         shared.recorder.record(regarding, EventKind::Normal, api::reason::Reason::Scheduled.as_str(), text);
     } else {
-        shared.recorder.record(regarding, EventKind::Warning, api::reason::Reason::FailedScheduling.as_str(), decision.message.clone());
+        use api::reason::Reason;
+        let (kind, reason) = match decision.reason {
+            // What gives way is told as that, since it is looked for under that word; to wait in the beginning is no fault.
+            Reason::Preempted => (EventKind::Warning, Reason::Preempted),
+            Reason::WaitingForFeedInventory => (EventKind::Normal, Reason::WaitingForFeedInventory),
+            _ => (EventKind::Warning, Reason::FailedScheduling),
+        };
+        shared.recorder.record(regarding, kind, reason.as_str(), decision.message.clone());
     }
 }

@@ -72,7 +72,7 @@ fn must_leave(cluster: &ClusterInfo, policy: &Policy, request: &Request) -> bool
         match patience(tolerations, taint) {
             Patience::None => true,
             Patience::Until(end) => request.now >= end,
-            Patience::Forever => false,
+            Patience::Unknown(_) | Patience::Forever => false,
         }
     });
     evicted || super::plugins::taints::is_lost(cluster, policy, request)

@@ -132,13 +132,16 @@ pub enum Patience {
     None,
     /// Until this instant.
     Until(Timestamp),
+    /// This many seconds, from a beginning that is not known here: the taint has no `timeAdded`.
+    Unknown(i64),
     /// For ever.
     Forever,
 }
 
 /// How long these tolerations bear a taint; the most patient one counts.
 ///
-/// A taint without `timeAdded` and a toleration with seconds: nobody knows when it began, so it is borne.
+/// A taint without `timeAdded` and a toleration with seconds: nobody knows here when it began. The scheduler notes when it saw
+/// the taint first and counts from there, so that a taint set by hand ends as one set by Kubernetes does.
 pub fn patience(tolerations: &[Toleration], taint: &Taint) -> Patience {
     let mut best = Patience::None;
     for toleration in tolerations.iter().filter(|toleration| tolerates(toleration, taint)) {
@@ -147,10 +150,14 @@ pub fn patience(tolerations: &[Toleration], taint: &Taint) -> Patience {
                 let seconds = jiff::SignedDuration::from_secs(seconds.max(0));
                 Patience::Until(since.0.saturating_add(seconds).unwrap_or(Timestamp::MAX))
             }
+            (Some(seconds), None) if taint.effect == known::taint::NO_EXECUTE => Patience::Unknown(seconds.max(0)),
             _ => Patience::Forever,
         };
         best = match (best, this) {
             (Patience::Forever, _) | (_, Patience::Forever) => Patience::Forever,
+            (Patience::Unknown(a), Patience::Unknown(b)) => Patience::Unknown(a.max(b)),
+            // One taint has a beginning or has none, for all tolerations.
+            (Patience::Unknown(a), _) | (_, Patience::Unknown(a)) => Patience::Unknown(a),
             (Patience::Until(a), Patience::Until(b)) => Patience::Until(a.max(b)),
             (Patience::None, other) | (other, Patience::None) => other,
         };

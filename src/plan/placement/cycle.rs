@@ -15,6 +15,7 @@ use super::plugins::taints;
 use super::policy::Policy;
 use super::request::{Left, Request, share_at};
 use super::snapshot::{Slot, Snapshot};
+use super::walk::Bound;
 
 /// A cluster under consideration.
 #[derive(Clone, Debug)]
@@ -52,6 +53,12 @@ pub struct Cycle {
     /// Bound clusters that must be left but still work, by position among the bindings: a graceful move keeps them until
     /// their replacements are ready.
     pub leaving: Vec<usize>,
+    /// Ids of those clusters.
+    pub(super) leaving_ids: Vec<String>,
+    /// The present bindings without what must be left, when something must.
+    trim: Option<Placement>,
+    /// Clusters in which room must be made; empty when it may be made anywhere.
+    pub narrow: Vec<Arc<str>>,
     /// Clusters that were left because they failed.
     pub left: Left,
     /// Nothing is divided after all: each cluster gets the whole.
@@ -95,16 +102,29 @@ impl Pending {
         &self.cycle.request
     }
 
-    /// Takes off what is promised to others: `promised` gives it by cluster and feed index.
-    pub fn lessen(&mut self, mut promised: impl FnMut(&ClusterInfo, usize) -> i64) {
+    /// Takes off what is promised: `promised` gives it by cluster, feed index and the answer about it.
+    pub fn lessen(&mut self, mut promised: impl FnMut(&ClusterInfo, usize, i64) -> i64) {
         let feeds: Vec<usize> = self.feeds();
         for (candidate, answer) in self.cycle.candidates.iter().zip(&mut self.cycle.answers) {
             let Some(Ok(free)) = answer else { continue };
             for (free, feed) in free.iter_mut().zip(&feeds) {
-                let less = i64::from(*free).saturating_sub(promised(&candidate.info, *feed)).max(0);
+                let less = i64::from(*free).saturating_sub(promised(&candidate.info, *feed, i64::from(*free))).max(0);
                 *free = i32::try_from(less).unwrap_or(i32::MAX);
             }
         }
+    }
+
+    /// The answers as they stand, to be looked up after the decision.
+    pub fn free(&self) -> FreeTable {
+        let feeds = self.feeds();
+        let slots = self.cycle.candidates.iter().map(|candidate| candidate.slot as usize + 1).max().unwrap_or(0);
+        let mut rows = vec![0; slots * feeds.len()];
+        for (candidate, answer) in self.cycle.candidates.iter().zip(&self.cycle.answers) {
+            let Some(Ok(free)) = answer else { continue };
+            let from = candidate.slot as usize * feeds.len();
+            rows[from..].iter_mut().zip(free.iter().take(feeds.len())).for_each(|(row, free)| *row = *free);
+        }
+        FreeTable { feeds, rows }
     }
 
     /// Notes the answer of one cluster: replicas of each feed of [`Pending::feeds`], or why there is none.
@@ -113,6 +133,20 @@ impl Pending {
         if let Some(place) = self.cycle.answers.get_mut(number) {
             *place = Some(answer);
         }
+    }
+}
+
+/// Free replicas by cluster and feed.
+pub struct FreeTable {
+    feeds: Vec<usize>,
+    rows: Vec<i32>,
+}
+
+impl FreeTable {
+    /// Free replicas of a feed, by its index, in the cluster of a slot.
+    pub fn of(&self, slot: Slot, feed: usize) -> Option<i64> {
+        let at = self.feeds.iter().position(|have| *have == feed)?;
+        self.rows.get(slot as usize * self.feeds.len() + at).map(|free| i64::from(*free))
     }
 }
 
@@ -135,6 +169,9 @@ pub fn begin(profile: &Profile, policy: &Arc<Policy>, snapshot: &Snapshot, reque
         answers: Vec::new(),
         capacity: Vec::new(),
         leaving: Vec::new(),
+        leaving_ids: Vec::new(),
+        trim: None,
+        narrow: Vec::new(),
         left: Left::default(),
         no_replicas: false,
         short: false,
@@ -173,6 +210,7 @@ type Ends = Box<Decision>;
 
 impl Cycle {
     fn end(&mut self, outcome: Outcome, reason: Reason, message: String, retry: Retry) -> Ends {
+        self.warn_of_taints();
         let mut explain = std::mem::take(&mut self.explain);
         explain.helps(if retry == Retry::Done { Events::NONE } else { self.wake });
         Box::new(Decision {
@@ -184,6 +222,7 @@ impl Cycle {
             wake: self.wake,
             recheck: taints::next_deadline(self),
             missing: std::mem::take(&mut self.missing),
+            narrow: std::mem::take(&mut self.narrow),
             wait: false,
             explain,
         })
@@ -197,7 +236,7 @@ impl Cycle {
     /// What can be said before any cluster is looked at.
     fn check(&mut self, snapshot: &Snapshot) -> Result<(), Ends> {
         if let Err(fault) = &self.request.subject.selectors {
-            let text = fault.to_string();
+            let text = format!("subscribers[{}].clusterAffinity: {}", fault.index, fault.error);
             return Err(self.refuse(Reason::InvalidSelector, text));
         }
         let spec = Arc::clone(&self.request.subject.spec);
@@ -208,9 +247,13 @@ impl Cycle {
             if dividing.kind == DividingType::Dynamic && dividing.dynamic_dividing.is_none() {
                 return Err(self.refuse(Reason::InvalidSpec, "dynamicDividing must be set for type Dynamic".to_owned()));
             }
+            let dynamic = dividing.dynamic_dividing.as_ref().filter(|_| dividing.kind == DividingType::Dynamic && !self.policy.ignore_dynamic_options);
+            if let Some(fault) = dynamic.and_then(super::plugins::dynamic::fault) {
+                return Err(self.refuse(Reason::InvalidSpec, fault));
+            }
             let Some(desired) = self.request.desired() else {
                 self.wake = self.wake | Events::INVENTORY;
-                let text = "waits for a FeedInventory with the same feeds".to_owned();
+                let text = self.request.waits_for_inventory();
                 return Err(self.end(Outcome::Keep, Reason::WaitingForFeedInventory, text, Retry::OnEvent));
             };
             self.desired = desired;
@@ -294,8 +337,12 @@ impl Cycle {
         self.wake = self.wake | wake;
         self.explain.feasible = self.candidates.len();
         self.state = state;
-        if self.request.subject.graceful && self.request.subject.divides() {
+        if self.request.subject.graceful && (self.request.subject.divides() || self.request.subject.spec.by_sub_group()) {
             self.note_leaving(snapshot);
+        }
+        // Without this, a decision that cannot be taken would also keep what has to go.
+        if self.candidates.iter().filter(|one| one.bound.is_some()).count() < self.request.previous.bindings.len() {
+            self.trim = self.trimmed(snapshot);
         }
         if !self.candidates.is_empty() || self.request.subject.spec.subscribers.is_empty() {
             return Ok(());
@@ -308,62 +355,36 @@ impl Cycle {
             }
         }
         self.wake = self.wake | Events::ADDED | Events::LABELS;
-        let (line, trimmed) = (self.explain.line(), self.trimmed(snapshot));
+        let line = self.explain.line();
+        Err(self.nowhere(line))
+    }
+
+    /// No cluster at all: what is bound stays, but what must go, and the condition says so.
+    fn nowhere(&mut self, why: String) -> Ends {
+        self.wake = self.wake | Events::ADDED | Events::LABELS;
         let outcome = if self.policy.clear_when_nothing_fits {
             Outcome::Bind(Placement { spec_hash: self.request.subject.spec_hash, ..Placement::default() })
         } else {
-            trimmed.map_or(Outcome::Keep, Outcome::Trim)
+            self.trim.take().map_or(Outcome::Keep, Outcome::Trim)
         };
-        Err(self.end(outcome, Reason::NoFeasibleCluster, line, Retry::OnEvent))
-    }
-
-    fn note_leaving(&mut self, snapshot: &Snapshot) {
-        let staying: BTreeSet<usize> = self.candidates.iter().filter_map(|candidate| candidate.bound).collect();
-        let works = |key: &Arc<str>| {
-            let cluster = snapshot.slot(key).and_then(|slot| snapshot.cluster(slot));
-            cluster.is_some_and(|cluster| cluster.not_ready_since.is_none())
+        let kept = match &outcome {
+            Outcome::Keep => self.request.previous.bindings.len(),
+            Outcome::Bind(placement) | Outcome::Trim(placement) => placement.bindings.len(),
         };
-        let bindings = self.request.previous.bindings.iter().enumerate();
-        self.leaving = bindings.filter(|(at, key)| !staying.contains(at) && works(key)).map(|(at, _)| at).collect();
+        let text = match kept {
+            0 => why,
+            1 => format!("{why}; the binding to {} is kept", self.kept_one(&outcome)),
+            kept => format!("{why}; {kept} bindings are kept as they were"),
+        };
+        self.end(outcome, Reason::NoFeasibleCluster, text, Retry::OnEvent)
     }
 
-    /// Whether every share of a divided feed is ready where it should be.
-    fn is_ready(&self, shares: &Shares) -> bool {
-        shares.iter().all(|(feed, list)| {
-            let key = self.request.subject.feed_keys.get(*feed).map_or("", String::as_str);
-            let here = |(candidate, share): (&Candidate, &i64)| *share == 0 || self.request.ready.replicas(key, &candidate.info.id) >= *share;
-            self.candidates.iter().zip(list).all(here)
-        })
-    }
-
-    /// Whether a cluster that stays has to give up replicas.
-    fn shrinks(&self, shares: &Shares) -> bool {
-        shares.iter().any(|(feed, list)| {
-            let had = self.request.previous_shares(*feed);
-            let before = |candidate: &Candidate| candidate.bound.map_or(0, |at| share_at(had, at));
-            self.candidates.iter().zip(list).any(|(candidate, share)| *share < before(candidate))
-        })
-    }
-
-    /// Adds clusters that are being left to a placement, with what they have.
-    fn keep_leaving(&mut self, placement: &mut Placement) {
-        let previous = Arc::clone(&self.request.previous);
-        let leaving = self.leaving.iter().filter_map(|at| Some((Arc::clone(previous.bindings.get(*at)?), Err(*at))));
-        let placed = placement.bindings.iter().enumerate().map(|(at, key)| (Arc::clone(key), Ok(at)));
-        let mut rows: Vec<(Arc<str>, Result<usize, usize>)> = placed.chain(leaving).collect();
-        rows.sort_by(|a, b| a.0.cmp(&b.0));
-        for (key, shares) in &mut placement.replicas {
-            if shares.is_empty() {
-                continue;
-            }
-            let before = previous.replicas.get(key);
-            let share = |(_, from): &(Arc<str>, Result<usize, usize>)| match from {
-                Ok(at) => shares.get(*at).copied().unwrap_or(0),
-                Err(at) => before.and_then(|before| before.get(*at)).copied().unwrap_or(0),
-            };
-            *shares = rows.iter().map(share).collect();
-        }
-        placement.bindings = rows.into_iter().map(|(key, _)| key).collect();
+    fn kept_one(&self, outcome: &Outcome) -> Arc<str> {
+        let bindings = match outcome {
+            Outcome::Keep => &self.request.previous.bindings,
+            Outcome::Bind(placement) | Outcome::Trim(placement) => &placement.bindings,
+        };
+        bindings.first().cloned().unwrap_or_default()
     }
 
     fn rejected(&mut self, status: &super::framework::Status, plugin: &str) -> Ends {
@@ -372,8 +393,13 @@ impl Cycle {
             _ => format!("{plugin} refuses"),
         };
         let retry = if status.code == Code::Error { Retry::Backoff } else { Retry::OnEvent };
-        let reason = if status.code == Code::Unschedulable { Reason::ConstraintNotMet } else { Reason::FailedScheduling };
-        self.end(Outcome::Keep, reason, words, retry)
+        let reason = match status.code {
+            Code::Unschedulable if self.short => Reason::InsufficientCapacity,
+            Code::Unschedulable => Reason::ConstraintNotMet,
+            _ => Reason::FailedScheduling,
+        };
+        let outcome = self.trim.take().map_or(Outcome::Keep, Outcome::Trim);
+        self.end(outcome, reason, words, retry)
     }
 
     /// The union of all matches, in order of keys, each cluster once.
@@ -415,35 +441,6 @@ impl Cycle {
                 dropped: false,
             });
         }
-    }
-
-    /// The present bindings without clusters that are gone or must be left; `None` when all may stay.
-    fn trimmed(&self, snapshot: &Snapshot) -> Option<Placement> {
-        let previous = &self.request.previous;
-        let tolerations = &self.request.subject.spec.cluster_tolerations;
-        let stays = |key: &Arc<str>| {
-            let Some(cluster) = snapshot.slot(key).and_then(|slot| snapshot.cluster(slot)) else { return false };
-            cluster.taints.iter().filter(|taint| taint.effect == api::known::taint::NO_EXECUTE).all(|taint| {
-                match super::cluster::patience(tolerations, taint) {
-                    super::cluster::Patience::None => false,
-                    super::cluster::Patience::Until(end) => self.request.now < end,
-                    super::cluster::Patience::Forever => true,
-                }
-            })
-        };
-        let keep: Vec<bool> = previous.bindings.iter().map(stays).collect();
-        if keep.iter().all(|keep| *keep) {
-            return None;
-        }
-        fn kept<'a, T>(keep: &'a [bool], list: &'a [T]) -> impl Iterator<Item = &'a T> {
-            list.iter().zip(keep).filter(|(_, keep)| **keep).map(|(item, _)| item)
-        }
-        Some(Placement {
-            bindings: kept(&keep, &previous.bindings).cloned().collect(),
-            replicas: previous.replicas.iter().map(|(key, shares)| (key.clone(), kept(&keep, shares).copied().collect())).collect(),
-            spec_hash: previous.spec_hash,
-            left: Arc::clone(&previous.left),
-        })
     }
 
     /// Predictions, scores, groups, shares.
@@ -532,7 +529,8 @@ impl Cycle {
         self.explain.feasible = total - failed;
         if failed > tolerated || (failed == total && total > 0) {
             let text = self.explain.line();
-            return Err(self.end(Outcome::Keep, Reason::PredictorUnavailable, text, Retry::Backoff));
+            let outcome = self.trim.take().map_or(Outcome::Keep, Outcome::Trim);
+            return Err(self.end(outcome, Reason::PredictorUnavailable, text, Retry::Backoff));
         }
         if failed > 0 {
             self.warn(Reason::PredictorUnavailable, format!("{failed} of {total} clusters could not say what they can take"));
@@ -575,12 +573,23 @@ impl Cycle {
         let candidates = &self.candidates;
         order.sort_by_key(|index| (-candidates[*index].score, candidates[*index].bound.is_none(), *index));
         let mut taken = vec![false; self.candidates.len()];
+        let mut lacking = Vec::new();
         for (group, subscriber) in self.request.subject.spec.subscribers.iter().enumerate() {
             let wanted = subscriber.sub_group_strategy.as_ref().map_or(0, |strategy| strategy.min_clusters);
             let members = order.iter().filter(|index| self.candidates[**index].groups.contains(&group));
-            for index in members.take(usize::try_from(wanted).unwrap_or(0)) {
+            let wanted = usize::try_from(wanted).unwrap_or(0);
+            let mut found = 0;
+            for index in members.take(wanted) {
                 taken[*index] = true;
+                found += 1;
             }
+            if found < wanted {
+                lacking.push(format!("subscribers[{group}] wants {wanted} clusters, but {found} can be taken"));
+            }
+        }
+        if !lacking.is_empty() {
+            self.wake = self.wake | Events::ADDED | Events::LABELS | Events::TAINTS | Events::READY;
+            self.warn(Reason::ConstraintNotMet, lacking.join("; "));
         }
         self.explain.scores = order
             .iter()
@@ -647,6 +656,10 @@ impl Cycle {
         let kept = self.candidates.iter().filter(|candidate| !candidate.dropped);
         let bindings: Arc<[Arc<str>]> = kept.map(|candidate| Arc::clone(&candidate.info.key)).collect();
         let mut placement = Placement { bindings, replicas, spec_hash: subject.spec_hash, left: Arc::clone(&self.left) };
+        if placement.bindings.is_empty() && (self.leaving.is_empty() || self.policy.clear_when_nothing_fits) {
+            let why = self.why_none();
+            return self.nowhere(why);
+        }
         let moving = holds || (!self.leaving.is_empty() && !self.is_ready(shares));
         if moving {
             self.keep_leaving(&mut placement);
@@ -660,6 +673,19 @@ impl Cycle {
         let text = format!("bound to {} of {} clusters", placement.bindings.len(), self.explain.clusters);
         let retry = if self.short || moving { Retry::OnEvent } else { Retry::Done };
         self.end(Outcome::Bind(placement), Reason::Scheduled, text, retry)
+    }
+
+    /// Why a decision that went through has no cluster.
+    fn why_none(&self) -> String {
+        let spec = &self.request.subject.spec;
+        if spec.subscribers.is_empty() {
+            return "the Subscription has no subscribers, so no cluster is selected".to_owned();
+        }
+        let none = |one: &api::apps::Subscriber| one.sub_group_strategy.as_ref().is_none_or(|group| group.min_clusters <= 0);
+        if spec.by_sub_group() && spec.subscribers.iter().all(none) {
+            return "minClusters of every subGroupStrategy is 0, so no cluster is picked".to_owned();
+        }
+        self.explain.line()
     }
 
     fn explain_division(&mut self, feed: usize, key: &str, shares: &[i64]) {
@@ -707,48 +733,4 @@ fn merge(snapshot: &Snapshot, a: &[Slot], b: &[Slot]) -> Vec<Slot> {
     out.extend_from_slice(&a[i..]);
     out.extend_from_slice(&b[j..]);
     out
-}
-
-/// The present bindings, found by walking along in order of keys, or by search when a status is not sorted.
-enum Bound<'a> {
-    Sorted(&'a [Arc<str>]),
-    Indexed(BTreeMap<&'a str, usize>),
-}
-
-impl<'a> Bound<'a> {
-    fn of(bindings: &'a [Arc<str>]) -> Self {
-        if bindings.is_sorted() {
-            return Self::Sorted(bindings);
-        }
-        Self::Indexed(bindings.iter().enumerate().map(|(index, key)| (&**key, index)).collect())
-    }
-
-    fn walk(&self) -> Walk<'_> {
-        Walk { bound: self, at: 0 }
-    }
-}
-
-struct Walk<'a> {
-    bound: &'a Bound<'a>,
-    at: usize,
-}
-
-impl Walk<'_> {
-    /// Position of a key; keys must be asked for in ascending order.
-    fn find(&mut self, key: &Arc<str>) -> Option<usize> {
-        match self.bound {
-            Bound::Sorted(list) => {
-                // Mostly the very next one, and the very same text.
-                if list.get(self.at).is_some_and(|have| Arc::ptr_eq(have, key)) {
-                    self.at += 1;
-                    return Some(self.at - 1);
-                }
-                while self.at < list.len() && *list[self.at] < **key {
-                    self.at += 1;
-                }
-                (list.get(self.at).is_some_and(|have| **have == **key)).then_some(self.at)
-            }
-            Bound::Indexed(index) => index.get(&**key).copied(),
-        }
-    }
 }

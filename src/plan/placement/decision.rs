@@ -92,6 +92,8 @@ pub struct Decision {
     pub recheck: Option<Timestamp>,
     /// Replicas that found no place, by feed index.
     pub missing: BTreeMap<usize, i64>,
+    /// Clusters in which that room must be made; empty when it may be made anywhere.
+    pub narrow: Vec<Arc<str>>,
     /// A permit plugin wants the binding to wait.
     pub wait: bool,
     /// The record.

@@ -10,6 +10,9 @@ use super::framework::Code;
 /// Longest list in a record; beyond it only the counts go on.
 pub const ROWS_MAX: usize = 100;
 
+/// Cells longer than this do not widen their column.
+const CELL_MAX: usize = 64;
+
 /// The record of one decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -150,8 +153,9 @@ impl Explain {
 
 /// Left-aligned columns, two blanks between them.
 fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
+    // One very long name must not push all the others off the screen.
     let width = |at: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count());
+        let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).filter(|count| *count <= CELL_MAX);
         cells.chain([header[at].len()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..header.len()).map(width).collect();

@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use api::known;
+
 use super::cycle::Cycle;
 use super::framework::Code;
 
@@ -29,8 +31,12 @@ impl Cycle {
                     left.insert(Arc::clone(&candidate.info.key));
                 }
                 for key in left.iter().filter(|key| before.contains(*key)) {
-                    let why = "was left after it failed, and takes replicas again on a rebalance";
-                    self.explain.reject(key, NAME, Code::UnschedulableAndUnresolvable, why.to_owned());
+                    let why = format!(
+                        "was left earlier (it failed or was drained), and takes replicas again when the annotation {} gets a new text or {} is auto",
+                        known::annotation::REBALANCE,
+                        known::annotation::FAILBACK
+                    );
+                    self.explain.reject(key, NAME, Code::UnschedulableAndUnresolvable, why);
                 }
                 self.retain(&stays);
             }

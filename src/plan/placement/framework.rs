@@ -141,6 +141,11 @@ pub enum Point {
 }
 
 impl Point {
+    /// The word for it in configuration.
+    pub fn word(self) -> String {
+        serde_json::to_value(self).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
     /// All points in their order.
     pub const ALL: [Self; 15] = [
         Self::PreFilter,

@@ -14,11 +14,14 @@ pub mod explain;
 mod failback;
 mod finder;
 pub mod framework;
+mod leave;
 pub mod plugins;
 pub mod policy;
 pub mod preempt;
 pub mod request;
 pub mod snapshot;
+pub mod waits;
+mod walk;
 pub mod what_if;
 #[cfg(test)]
 mod tests;

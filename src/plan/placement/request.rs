@@ -13,6 +13,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::snapshot::{SelectorId, Snapshot};
 
+/// A selector that cannot be read.
+#[derive(Clone, Debug)]
+pub struct SelectorFault {
+    /// Which subscriber has it.
+    pub index: usize,
+    /// What is wrong.
+    pub error: SelectorError,
+}
+
 /// A Subscription, prepared.
 #[derive(Clone, Debug)]
 pub struct Subject {
@@ -25,7 +34,7 @@ pub struct Subject {
     /// Hash of the spec.
     pub spec_hash: u64,
     /// One selector per subscriber, or the first fault.
-    pub selectors: Result<Vec<SelectorId>, SelectorError>,
+    pub selectors: Result<Vec<SelectorId>, SelectorFault>,
     /// Keys of the feeds, in order.
     pub feed_keys: Arc<[String]>,
     /// A wish to divide anew that has not been done yet.
@@ -41,8 +50,10 @@ pub struct Subject {
 impl Subject {
     /// Prepares a Subscription; its selectors are taken into use in the snapshot.
     pub fn of(subscription: &Subscription, snapshot: &mut Snapshot) -> Self {
-        let parsed: Result<Vec<Selector>, SelectorError> =
-            subscription.spec.subscribers.iter().map(|s| Selector::from_label_selector(&s.cluster_affinity)).collect();
+        let selector = |(index, subscriber): (usize, &api::apps::Subscriber)| {
+            Selector::from_label_selector(&subscriber.cluster_affinity).map_err(|error| SelectorFault { index, error })
+        };
+        let parsed: Result<Vec<Selector>, SelectorFault> = subscription.spec.subscribers.iter().enumerate().map(selector).collect();
         let meta = &subscription.metadata;
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).cloned();
         let wish = annotation(known::annotation::REBALANCE);
@@ -126,12 +137,15 @@ impl Previous {
 pub type Left = Arc<BTreeSet<Arc<str>>>;
 
 /// What stands before the names in the condition's message, and between them.
-const LEFT: (&str, &str) = ("left after failing: ", ", ");
+const LEFT: (&str, &str) = ("left after they failed or were drained: ", ", ");
+/// How older versions began the message.
+const LEFT_BEFORE: &str = "left after failing: ";
 /// Longest message of the condition, well below what the API takes.
 const LEFT_MAX: usize = 16 << 10;
 
 fn left_of(list: &[Condition]) -> Left {
-    let text = conditions::find(list, known::condition::FAILED_OVER).and_then(|condition| condition.message.strip_prefix(LEFT.0));
+    let text = conditions::find(list, known::condition::FAILED_OVER);
+    let text = text.and_then(|condition| condition.message.strip_prefix(LEFT.0).or_else(|| condition.message.strip_prefix(LEFT_BEFORE)));
     Arc::new(text.into_iter().flat_map(|text| text.split(LEFT.1)).map(Arc::from).collect())
 }
 
@@ -212,6 +226,20 @@ impl Request {
             }
         }
         Some(desired)
+    }
+
+    /// What a division waits for that has no FeedInventory of its feeds.
+    pub fn waits_for_inventory(&self) -> String {
+        let keys = &self.subject.feed_keys;
+        let Some(inventory) = &self.inventory else {
+            return "waits for its FeedInventory, which is made once every feed is found".to_owned();
+        };
+        let have: BTreeSet<String> = inventory.feeds.iter().map(|order| order.feed.key()).collect();
+        let lacking: Vec<&str> = keys.iter().filter(|key| !have.contains(*key)).map(String::as_str).take(5).collect();
+        match lacking.is_empty() {
+            true => "waits for its FeedInventory, which still lists feeds that the Subscription no longer has".to_owned(),
+            false => format!("waits for its FeedInventory, which lacks {}", lacking.join(", ")),
+        }
     }
 
     /// Whether all is divided anew for a cause that is not a cluster: the spec, a total, a wish, or nothing divided yet.

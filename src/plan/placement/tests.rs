@@ -328,6 +328,10 @@ fn fail_over_moves_and_never_moves_back_by_itself() {
     world.set(plain("b", &[("name", "b")]), None);
     assert!(world.turn(&sub, order(9)).is_none());
     assert_eq!(shares(&world), [("a".into(), 5), ("c".into(), 4)]);
+    // What runs there is not free; on a fresh division it is in nobody's way.
+    for (name, free) in [("a", 5), ("c", 6)] {
+        world.set(plain(name, &[("name", name)]), Some(Ok(free)));
+    }
     let mut wish = sub.clone();
     wish.metadata.annotations = Some(BTreeMap::from([(api::known::annotation::REBALANCE.to_owned(), "1".to_owned())]));
     world.turn(&wish, order(9));
@@ -576,7 +580,7 @@ fn configuration() {
     assert_eq!(build(json!({"profiles": [{"schedulerName": "a"}, {"schedulerName": "a"}]})), Err("profiles[1].schedulerName".to_owned()));
     assert_eq!(build(json!({"profiles": [{"plugins": {"bind": {"disabled": [{"name": "*"}]}}}]})), Err("profiles[0].plugins.bind".to_owned()));
     assert_eq!(build(json!({"profiles": [{"plugins": {"score": {"enabled": [{"name": "TaintToleration", "weight": 0}]}}}]})), Err("profiles[0].plugins.score.enabled[0].weight".to_owned()));
-    assert_eq!(build(json!({"profiles": [{"plugins": {"filter": {"enabled": [{"name": "Nobody"}]}}}]})), Err("profiles[0].plugins.filter".to_owned()));
+    assert_eq!(build(json!({"profiles": [{"plugins": {"filter": {"enabled": [{"name": "Nobody"}]}}}]})), Err("profiles[0].plugins.filter.enabled[0].name".to_owned()));
     let config: Config = serde_json::from_value(json!({"percentageofclusterstotolerate": 40})).expect("a configuration");
     assert_eq!(Framework::build(&config, &[]).expect("valid").policy.percentage_of_clusters_to_tolerate, 40);
 }

@@ -143,9 +143,18 @@ pub enum ChangeError {
     /// The text lacks a part.
     #[error("read change {0:?}: expected {1}")]
     Form(String, &'static str),
+    /// A part of the text cannot be meant.
+    #[error("read change {0:?}: {1}")]
+    Nonsense(String, String),
     /// There is no such cluster.
     #[error("apply change: there is no cluster {0:?}")]
     NoCluster(String),
+    /// There is such a cluster already.
+    #[error("apply change: the cluster {0:?} is there already")]
+    Joined(String),
+    /// There is no such feed.
+    #[error("apply change: {0:?} has no divided feed {1:?}; it has {2}")]
+    NoFeed(String, String, String),
     /// There is no such FeedInventory.
     #[error("apply change: {0:?} has no FeedInventory, so it has no replicas to change")]
     NoInventory(String),
@@ -157,6 +166,7 @@ impl Change {
     pub fn parse(text: &str) -> Result<Self, ChangeError> {
         let (word, rest) = text.split_once('=').ok_or_else(|| ChangeError::Unknown(text.to_owned()))?;
         let form = |hint| ChangeError::Form(text.to_owned(), hint);
+        let nonsense = |fault: String| ChangeError::Nonsense(text.to_owned(), fault);
         Ok(match word {
             "join" => {
                 let hint = "join=NAMESPACE/NAME[:KEY=VALUE,...]";
@@ -167,7 +177,17 @@ impl Change {
                 let labels = labels.split(',').filter(|label| !label.is_empty());
                 let labels: Option<BTreeMap<String, String>> =
                     labels.map(|label| label.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()))).collect();
-                cluster.metadata.labels = Some(labels.ok_or_else(|| form(hint))?);
+                let labels = labels.ok_or_else(|| form(hint))?;
+                if !api::names::is_dns_label(namespace) {
+                    return Err(nonsense(format!("{namespace:?} is no name of a namespace")));
+                }
+                if !api::names::is_dns_label(name) || name.len() > CLUSTER_NAME_MAX {
+                    return Err(nonsense(format!("{name:?} is no name of a cluster: at most {CLUSTER_NAME_MAX} lower-case letters, digits and -")));
+                }
+                for (key, value) in &labels {
+                    label_fault(key, Some(value)).map_or(Ok(()), |fault| Err(nonsense(fault)))?;
+                }
+                cluster.metadata.labels = Some(labels);
                 // It predicts, so that an assumption about its free capacity counts.
                 let address = "assumed".to_owned();
                 cluster.status = Some(api::clusters::ManagedClusterStatus { predictor_enabled: true, predictor_address: address, ..Default::default() });
@@ -183,12 +203,16 @@ impl Change {
                     Some((key, value)) => (key, Some(value.to_owned())),
                     None => (label.strip_suffix('-').ok_or_else(|| form("label=NAMESPACE/NAME:KEY=VALUE or KEY-"))?, None),
                 };
+                label_fault(key, value.as_deref()).map_or(Ok(()), |fault| Err(nonsense(fault)))?;
                 Self::Label { cluster: cluster.to_owned(), key: key.to_owned(), value }
             }
             "replicas" => {
                 let hint = "replicas=NAMESPACE/NAME[:FEED]=NUMBER";
                 let (head, number) = rest.rsplit_once('=').ok_or_else(|| form(hint))?;
-                let replicas = number.parse().map_err(|_| form(hint))?;
+                let replicas: i32 = number.parse().map_err(|_| form(hint))?;
+                if replicas < 0 {
+                    return Err(nonsense(format!("there are no {replicas} replicas: give 0 or more")));
+                }
                 let (subscription, feed) = head.split_once(':').unwrap_or((head, ""));
                 Self::Replicas { subscription: subscription.to_owned(), feed: feed.to_owned(), replicas }
             }
@@ -210,7 +234,13 @@ impl Change {
             Ok(())
         };
         match self {
-            Self::Join(cluster) => fleet.clusters.push((**cluster).clone()),
+            Self::Join(cluster) => {
+                let key = key_of(&cluster.metadata);
+                if find(fleet, &key).is_ok() {
+                    return Err(ChangeError::Joined(key));
+                }
+                fleet.clusters.push((**cluster).clone());
+            }
             Self::Remove(key) => {
                 find(fleet, key)?;
                 fleet.clusters.retain(|cluster| key_of(&cluster.metadata) != *key);
@@ -234,6 +264,12 @@ impl Change {
             Self::Replicas { subscription, feed, replicas } => {
                 let inventory = fleet.inventories.iter_mut().find(|inventory| key_of(&inventory.metadata) == *subscription);
                 let inventory = inventory.ok_or_else(|| ChangeError::NoInventory(subscription.clone()))?;
+                let divided = inventory.spec.feeds.iter().filter(|order| order.desired_replicas.is_some());
+                let divided: Vec<String> = divided.map(|order| order.feed.key()).collect();
+                if divided.is_empty() || (!feed.is_empty() && !divided.contains(feed)) {
+                    let have = if divided.is_empty() { "none".to_owned() } else { divided.join(", ") };
+                    return Err(ChangeError::NoFeed(subscription.clone(), feed.clone(), have));
+                }
                 for order in &mut inventory.spec.feeds {
                     if order.desired_replicas.is_some() && (feed.is_empty() || order.feed.key() == *feed) {
                         order.desired_replicas = Some(*replicas);
@@ -243,6 +279,17 @@ impl Change {
         }
         Ok(())
     }
+}
+
+/// Longest name of a cluster that the API takes.
+const CLUSTER_NAME_MAX: usize = 30;
+
+fn label_fault(key: &str, value: Option<&str>) -> Option<String> {
+    if !api::names::is_label_key(key) {
+        return Some(format!("{key:?} is no key of a label"));
+    }
+    let value = value.filter(|value| !api::names::is_label_value(value))?;
+    Some(format!("{value:?} is no value of a label"))
 }
 
 fn find<'a>(fleet: &'a mut Fleet, key: &str) -> Result<&'a mut ManagedCluster, ChangeError> {
@@ -501,6 +548,20 @@ mod tests {
         assert_eq!(lines(&["join=ns/c:team=red", "replicas=fleet/split=30"]), ["ns/a replicas 3 -> 10", "ns/b replicas 3 -> 10", "ns/c bound 0 -> 1", "ns/c replicas 0 -> 10"]);
         let mut other = fleet();
         assert_eq!(Change::Drain("ns/x".into()).apply(&mut other, Timestamp::UNIX_EPOCH), Err(ChangeError::NoCluster("ns/x".into())));
+        let refused = |text: &str, word: &str| {
+            let said = Change::parse(text).and_then(|change| change.apply(&mut fleet(), Timestamp::UNIX_EPOCH)).expect_err(text).to_string();
+            assert!(said.contains(word), "{text}: {said}");
+        };
+        refused("join=ns/a", "is there already");
+        refused("join=ns/A_b", "no name of a cluster");
+        refused(&format!("join=ns/{}", "x".repeat(31)), "at most 30");
+        refused("join=N S/c", "no name of a namespace");
+        refused("join=ns/c:a b=c", "no key of a label");
+        refused("label=ns/a:k=no value", "no value of a label");
+        refused("label=ns/a:-bad-", "no key of a label");
+        refused("replicas=fleet/split=-1", "0 or more");
+        refused("replicas=fleet/split:apps/v1/Deployment/web/nothere=3", "it has apps/v1/Deployment/web/front");
+        refused("drain=ns/x", "there is no cluster");
         for bad in ["", "explode=ns/a", "join=c", "join=ns/c:team", "label=ns/a", "replicas=fleet/split=many"] {
             assert!(Change::parse(bad).is_err(), "{bad}");
         }

@@ -3,8 +3,13 @@
 //! A larger total never lowers a cluster and a smaller one never raises it, since only the difference to what is placed
 //! is divided: growth over free capacity, shrinking over what is there. What cannot be placed stays unplaced and is said.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use api::apps::{DividingStrategy, DividingType, DynamicDividing};
+use api::known;
 use api::reason::Reason;
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
 use crate::placement::cluster::ClusterInfo;
 use crate::placement::cycle::Cycle;
@@ -12,6 +17,7 @@ use crate::placement::divide;
 use crate::placement::events::Events;
 use crate::placement::framework::{Code, CycleState, Plugin, Point, Shares, Status};
 use crate::placement::plugins::spread;
+use crate::placement::preempt::Needs;
 use crate::placement::request::share_at;
 
 /// Name in configuration.
@@ -44,47 +50,116 @@ impl Plugin for DynamicAssigner {
     fn assign(&self, cycle: &mut Cycle, _: &mut CycleState) -> Result<Shares, Status> {
         let Some(dynamic) = options(cycle).cloned() else { return Err(Status::SKIP) };
         let plain = cycle.policy.ignore_dynamic_options;
-        let room = Room::of(cycle, &dynamic, plain);
-        let usable = room.usable.iter().filter(|usable| **usable).count();
-        if let Some(least) = dynamic.min_clusters.filter(|_| !plain)
-            && usable < usize::try_from(least).unwrap_or(0)
-        {
-            let text = format!("minClusters is {least}, but only {usable} clusters can take replicas");
+        let mut capacity = capacities(cycle);
+        let room = Room::of(cycle, &dynamic, &capacity, plain);
+        let least = usize::try_from(dynamic.min_clusters.filter(|_| !plain).unwrap_or(0)).unwrap_or(0);
+        if room.order.len() < least {
+            let (usable, infos) = (room.order.len(), &cycle.candidates);
+            cycle.narrow = infos.iter().enumerate().filter(|(at, _)| !room.order.contains(at)).map(|(_, one)| Arc::clone(&one.info.key)).collect();
+            // Lower priorities may give way where there is no room yet, one replica in each cluster that is lacking.
+            let first = cycle.desired.keys().next().copied();
+            cycle.missing = first.map(|feed| (feed, i64::try_from(least - usable).unwrap_or(i64::MAX))).into_iter().collect();
+            let text = format!("minClusters is {least}, but only {usable} of {} clusters can take replicas", cycle.candidates.len());
             return Err(Status::new(Code::Unschedulable, text));
         }
+        let needs = if plain { Vec::new() } else { needs(cycle) };
         let mut shares = Shares::new();
         let mut missing = Vec::new();
-        let mut lacking = std::collections::BTreeMap::new();
+        let mut lacking = BTreeMap::new();
         for (at, (feed, desired)) in cycle.desired.iter().enumerate() {
             let current = current_shares(cycle, *feed, &room.usable);
-            let none = Vec::new();
-            let capacity = cycle.capacity.get(at).unwrap_or(&none);
-            let share = room.divide(*desired, &current, capacity, &dynamic, plain);
+            let share = room.divide(*desired, &current, capacity.get(at).map_or(&[], Vec::as_slice), &dynamic, plain);
             let placed: i64 = share.iter().sum();
             if placed < *desired {
                 lacking.insert(*feed, desired - placed);
                 missing.push(format!("{} of {desired} replicas of {}", desired - placed, cycle.request.subject.feed_keys[*feed]));
             }
+            // What one feed takes is no longer there for the next ones.
+            for (later, row) in capacity.iter_mut().enumerate().skip(at + 1) {
+                let (Some(mine), Some(theirs)) = (needs.get(at), needs.get(later)) else { continue };
+                for ((free, share), current) in row.iter_mut().zip(&share).zip(&current).filter(|((_, share), current)| share > current) {
+                    *free = free.saturating_sub(mine.cost(share - current, theirs));
+                }
+            }
             shares.insert(*feed, share);
         }
-        let first = room.order.first().copied();
+        let (usable, order) = (room.usable, room.order);
         if !missing.is_empty() {
             cycle.short = true;
             cycle.missing = lacking;
-            cycle.warn(Reason::InsufficientCapacity, format!("no cluster has room for {}", missing.join(", ")));
         }
+        let text = format!("no cluster has room for {}", missing.join(", "));
         // Under packing and under a bound on their number, clusters without any replica are not bound.
         let bounded = !plain && dynamic.max_clusters.is_some();
-        if dynamic.strategy == DividingStrategy::Binpack || bounded {
-            for (index, candidate) in cycle.candidates.iter_mut().enumerate() {
-                candidate.dropped = shares.values().all(|share| share[index] == 0);
+        if shares.is_empty() {
+            // Nothing is divided: what has no replicas goes to every cluster that may be used.
+            for (candidate, usable) in cycle.candidates.iter_mut().zip(&usable) {
+                candidate.dropped = !usable;
             }
-            if let Some(first) = first.filter(|_| cycle.candidates.iter().all(|candidate| candidate.dropped)) {
+        } else if dynamic.strategy == DividingStrategy::Binpack || bounded {
+            let idle: Vec<bool> = (0..cycle.candidates.len()).map(|index| shares.values().all(|share| share[index] == 0)).collect();
+            if !idle.contains(&false) && !missing.is_empty() {
+                return Err(Status::new(Code::Unschedulable, text));
+            }
+            for (candidate, idle) in cycle.candidates.iter_mut().zip(&idle) {
+                candidate.dropped = *idle;
+            }
+            if !idle.contains(&false) {
+                // Nothing is wanted: it rests in one place, where it was if it was anywhere.
+                let first = order.first().copied().or_else(|| cycle.candidates.iter().position(|one| one.bound.is_some())).unwrap_or(0);
                 cycle.candidates[first].dropped = false;
             }
         }
+        if !missing.is_empty() {
+            cycle.warn(Reason::InsufficientCapacity, text);
+        }
+        let used = (0..cycle.candidates.len()).filter(|index| shares.values().any(|share| share[*index] > 0)).count();
+        if least > 0 && used < least && !shares.is_empty() {
+            let text = match missing.is_empty() && cycle.desired.values().sum::<i64>() >= dynamic.min_clusters.map_or(0, i64::from) {
+                true => format!("minClusters is {least}, but the replicas stand in {used}; a new text in the annotation {} divides them anew", known::annotation::REBALANCE),
+                false => format!("minClusters is {least}, but there are replicas for {used} only"),
+            };
+            cycle.warn(Reason::ConstraintNotMet, text);
+        }
         Ok(shares)
     }
+}
+
+/// Faults of options that contradict each other or mean nothing.
+pub(crate) fn fault(dynamic: &DynamicDividing) -> Option<String> {
+    match (dynamic.min_clusters, dynamic.max_clusters) {
+        (_, Some(most)) if most < 1 => Some(format!("dynamicDividing.maxClusters is {most}, but must be at least 1; leave it out for no bound")),
+        (Some(least), _) if least < 0 => Some(format!("dynamicDividing.minClusters is {least}, but must not be negative")),
+        (Some(least), Some(most)) if least > most => {
+            Some(format!("dynamicDividing.minClusters ({least}) is more than dynamicDividing.maxClusters ({most})"))
+        }
+        _ => None,
+    }
+}
+
+/// Free replicas by divided feed. On a fresh division the own replicas are in the way of nobody, so their room counts as free.
+fn capacities(cycle: &Cycle) -> Vec<Vec<i64>> {
+    let mut capacity = cycle.capacity.clone();
+    if cycle.request.subject.rebalance {
+        for (row, feed) in capacity.iter_mut().zip(cycle.desired.keys()) {
+            let had = cycle.request.previous_shares(*feed);
+            for (free, candidate) in row.iter_mut().zip(&cycle.candidates) {
+                *free = free.saturating_add(candidate.bound.map_or(0, |binding| share_at(had, binding)));
+            }
+        }
+    }
+    capacity
+}
+
+/// What one replica of each divided feed holds, in order; empty when there is only one, which shares with nobody.
+fn needs(cycle: &Cycle) -> Vec<Needs> {
+    if cycle.desired.len() < 2 {
+        return Vec::new();
+    }
+    let orders = cycle.request.inventory.iter().flat_map(|inventory| &inventory.feeds);
+    let orders: BTreeMap<String, Needs> = orders.map(|order| (order.feed.key(), Needs::of(&order.replica_requirements))).collect();
+    let keys = &cycle.request.subject.feed_keys;
+    cycle.desired.keys().map(|feed| keys.get(*feed).and_then(|key| orders.get(key)).cloned().unwrap_or_default()).collect()
 }
 
 fn options(cycle: &Cycle) -> Option<&DynamicDividing> {
@@ -115,7 +190,7 @@ struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    fn of(cycle: &'a Cycle, dynamic: &DynamicDividing, plain: bool) -> Self {
+    fn of(cycle: &'a Cycle, dynamic: &DynamicDividing, capacity: &[Vec<i64>], plain: bool) -> Self {
         let count = cycle.candidates.len();
         let infos: Vec<&ClusterInfo> = cycle.candidates.iter().map(|candidate| &*candidate.info).collect();
         let mut usable = vec![true; count];
@@ -124,15 +199,19 @@ impl<'a> Room<'a> {
         } else {
             infos.iter().map(|info| spread::preference(info, &dynamic.preferred_clusters)).collect()
         };
-        let present: Vec<i64> = if cycle.request.subject.rebalance {
+        let present: Vec<i64> = if cycle.desired.is_empty() {
+            // Without replicas being there is all there is to it.
+            cycle.candidates.iter().map(|candidate| i64::from(candidate.bound.is_some())).collect()
+        } else if cycle.request.subject.rebalance {
             vec![0; count]
         } else {
             let had: Vec<&[i32]> = cycle.desired.keys().map(|feed| cycle.request.previous_shares(*feed)).collect();
             let total = |binding: usize| had.iter().map(|shares| share_at(shares, binding)).sum();
             cycle.candidates.iter().map(|candidate| candidate.bound.map_or(0, total)).collect()
         };
-        let free: Vec<i64> = (0..count).map(|index| cycle.capacity.iter().map(|row| row[index]).sum()).collect();
-        let mut order: Vec<usize> = (0..count).filter(|index| free[*index] > 0 || present[*index] > 0).collect();
+        let free: Vec<i64> = (0..count).map(|index| capacity.iter().map(|row| row[index].max(0)).fold(0, i64::saturating_add)).collect();
+        let takes = |index: &usize| cycle.desired.is_empty() || free[*index] > 0 || present[*index] > 0;
+        let mut order: Vec<usize> = (0..count).filter(takes).collect();
         let ranked = dynamic.strategy == DividingStrategy::Binpack
             || (!plain && (dynamic.max_clusters.is_some() || dynamic.min_clusters.is_some()));
         if !ranked {
@@ -152,21 +231,29 @@ impl<'a> Room<'a> {
     fn divide(&self, desired: i64, current: &[i64], capacity: &[i64], dynamic: &DynamicDividing, plain: bool) -> Vec<i64> {
         let placed: i64 = current.iter().sum();
         let packs = dynamic.strategy == DividingStrategy::Binpack;
+        let least = usize::try_from(dynamic.min_clusters.filter(|_| !plain).unwrap_or(0)).unwrap_or(0);
+        let rules = if plain { &[][..] } else { dynamic.topology_spread_constraints.as_slice() };
         if desired < placed {
-            return self.shrink(placed - desired, current, packs);
+            return self.shrink(placed - desired, current, least, rules, packs);
         }
         let capacity: Vec<i64> =
             capacity.iter().zip(&self.usable).map(|(free, usable)| if *usable { (*free).max(0) } else { 0 }).collect();
         let mut grown = vec![0; current.len()];
         let mut rest = desired - placed;
-        if let Some(least) = dynamic.min_clusters.filter(|_| !plain) {
-            rest -= self.seed(rest, usize::try_from(least).unwrap_or(0), current, &capacity, &mut grown);
+        if least > 0 {
+            rest -= self.seed(rest, least, current, &capacity, rules, &mut grown);
         }
         if rest > 0 {
             let left: Vec<i64> = capacity.iter().zip(&grown).map(|(free, grown)| free - grown).collect();
             let now: Vec<i64> = current.iter().zip(&grown).map(|(current, grown)| current + grown).collect();
-            let more = if packs {
-                self.pack(rest, &left, &now)
+            let more = if packs && rules.is_empty() {
+                let mut more = vec![0; left.len()];
+                self.pack(rest, &left, &now, self.order.clone(), &mut more);
+                more
+            } else if packs {
+                spread::grow(rest, &left, &now, &self.infos, rules, |rest, members, more| {
+                    self.pack(rest, &left, &now, members.to_vec(), more);
+                })
             } else if plain {
                 divide::by_capacity(rest, &left)
             } else {
@@ -177,16 +264,20 @@ impl<'a> Room<'a> {
         current.iter().zip(grown).map(|(current, grown)| current + grown).collect()
     }
 
-    /// One replica each in as many clusters as are still wanted; says how many were placed.
-    fn seed(&self, amount: i64, least: usize, current: &[i64], capacity: &[i64], grown: &mut [i64]) -> i64 {
+    /// One replica each in as many clusters as are still wanted, within hard constraints; says how many were placed.
+    fn seed(&self, amount: i64, least: usize, current: &[i64], capacity: &[i64], rules: &[TopologySpreadConstraint], grown: &mut [i64]) -> i64 {
         let used = current.iter().filter(|share| **share > 0).count();
         let wanted = i64::try_from(least.saturating_sub(used)).unwrap_or(0).min(amount);
+        let mut guard = spread::Guard::of(&self.infos, rules, current);
+        let mut left: Vec<usize> = self.order.iter().copied().filter(|index| current[*index] == 0 && capacity[*index] > 0).collect();
         let mut placed = 0;
-        for index in &self.order {
-            if placed < wanted && current[*index] == 0 && capacity[*index] > 0 {
-                grown[*index] = 1;
-                placed += 1;
-            }
+        while placed < wanted {
+            // Each one may open a place to those that were passed over.
+            let Some(at) = left.iter().position(|index| guard.takes(*index)) else { break };
+            let index = left.remove(at);
+            guard.add(index);
+            grown[index] = 1;
+            placed += 1;
         }
         placed
     }
@@ -205,7 +296,10 @@ impl<'a> Room<'a> {
                 divide::by_capacity(rest, &only)
             } else {
                 let now: Vec<i64> = current.iter().zip(&out).map(|(current, out)| current + out).collect();
-                spread::grow(rest, &only, &now, &self.infos, &dynamic.topology_spread_constraints)
+                spread::grow(rest, &only, &now, &self.infos, &dynamic.topology_spread_constraints, |rest, members, more| {
+                    let free: Vec<i64> = members.iter().map(|index| only[*index]).collect();
+                    members.iter().zip(divide::by_capacity(rest, &free)).for_each(|(index, share)| more[*index] = share);
+                })
             };
             rest -= more.iter().sum::<i64>();
             out.iter_mut().zip(more).for_each(|(out, more)| *out += more);
@@ -216,19 +310,19 @@ impl<'a> Room<'a> {
         out
     }
 
-    /// Fewest clusters: those in use first; of new ones the preferred, then the smallest that takes all the rest, else the
-    /// largest.
-    fn pack(&self, amount: i64, capacity: &[i64], current: &[i64]) -> Vec<i64> {
-        let mut out = vec![0; capacity.len()];
+    /// Fewest clusters of `among`: those in use first; of new ones the preferred, then the smallest that takes all the rest,
+    /// else the largest.
+    fn pack(&self, amount: i64, capacity: &[i64], current: &[i64], among: Vec<usize>, out: &mut [i64]) {
         let mut rest = amount;
-        let (in_use, mut fresh): (Vec<usize>, Vec<usize>) = self.order.iter().partition(|index| current[**index] > 0);
+        let (mut in_use, mut fresh): (Vec<usize>, Vec<usize>) = among.into_iter().partition(|index| current[*index] > 0);
+        in_use.sort_by_key(|index| (-self.preference[*index], -capacity[*index], *index));
         for index in in_use {
             let take = rest.min(capacity[index]);
             out[index] = take;
             rest -= take;
         }
         if rest == 0 {
-            return out;
+            return;
         }
         fresh.sort_by_key(|index| (-self.preference[*index], -capacity[*index], *index));
         for (at, index) in fresh.iter().enumerate() {
@@ -246,17 +340,37 @@ impl<'a> Room<'a> {
             out[next] += take;
             rest -= take;
         }
-        out
     }
 
-    /// Spread shrinks everywhere by share; packing empties the least liked and smallest clusters.
-    fn shrink(&self, amount: i64, current: &[i64], packs: bool) -> Vec<i64> {
-        let taken = if packs {
-            let mut order: Vec<usize> = (0..current.len()).filter(|index| current[*index] > 0).collect();
+    /// Spread shrinks everywhere by share; packing empties the least liked and smallest clusters. Neither gives up a cluster
+    /// that minClusters wants, nor takes where that makes a hard constraint worse than it need be.
+    fn shrink(&self, amount: i64, current: &[i64], least: usize, rules: &[TopologySpreadConstraint], packs: bool) -> Vec<i64> {
+        let mut spare = current.to_vec();
+        let left = current.iter().sum::<i64>() - amount;
+        let mut kept: Vec<usize> = (0..current.len()).filter(|index| least > 0 && current[*index] > 0).collect();
+        kept.sort_by_key(|index| (-self.preference[*index], -current[*index], *index));
+        for index in kept.into_iter().take(least.min(usize::try_from(left).unwrap_or(0))) {
+            spare[index] -= 1;
+        }
+        let drain = |amount: i64, spare: &[i64], among: &[usize]| {
+            let mut order: Vec<usize> = among.iter().copied().filter(|index| spare[*index] > 0).collect();
             order.sort_by_key(|index| (self.preference[*index], current[*index], std::cmp::Reverse(*index)));
-            divide::drain(amount, current, &order)
+            divide::drain(amount, spare, &order)
+        };
+        let all: Vec<usize> = (0..current.len()).collect();
+        let taken = if rules.iter().any(spread::is_hard) {
+            spread::shrink(amount, &spare, current, &self.infos, rules, |amount, members, taken| {
+                if packs {
+                    drain(amount, &spare, members).into_iter().enumerate().filter(|(_, part)| *part > 0).for_each(|(index, part)| taken[index] = part);
+                    return;
+                }
+                let have: Vec<i64> = members.iter().map(|index| spare[*index]).collect();
+                members.iter().zip(divide::by_capacity(amount, &have)).for_each(|(index, part)| taken[*index] = part);
+            })
+        } else if packs {
+            drain(amount, &spare, &all)
         } else {
-            divide::by_capacity(amount, current)
+            divide::by_capacity(amount, &spare)
         };
         current.iter().zip(taken).map(|(current, taken)| current - taken).collect()
     }

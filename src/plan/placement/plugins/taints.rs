@@ -46,8 +46,9 @@ impl Plugin for TaintToleration {
             }
             let borne = match patience(tolerations, have) {
                 Patience::None => false,
-                Patience::Until(end) => candidate.bound.is_none() || cycle.request.now < end,
-                Patience::Forever => true,
+                // A cluster that would be left at once is not taken either, or it would come and go for ever.
+                Patience::Until(end) => cycle.request.now < end,
+                Patience::Unknown(_) | Patience::Forever => true,
             };
             if !borne {
                 return Status { code: Code::UnschedulableAndUnresolvable, why: Why::Taint(index) };
@@ -104,7 +105,7 @@ pub fn lost_at(cluster: &ClusterInfo, request: &Request) -> Option<Timestamp> {
     match patience(&request.subject.spec.cluster_tolerations, &implied) {
         Patience::None => Some(Timestamp::MIN),
         Patience::Until(end) => Some(end),
-        Patience::Forever => None,
+        Patience::Unknown(_) | Patience::Forever => None,
     }
 }
 
@@ -118,7 +119,7 @@ pub fn next_deadline(cycle: &Cycle) -> Option<Timestamp> {
     for candidate in cycle.candidates.iter().filter(|candidate| candidate.bound.is_some()) {
         let ends = candidate.info.taints.iter().filter_map(|have| match patience(tolerations, have) {
             Patience::Until(end) => Some(end),
-            Patience::None | Patience::Forever => None,
+            Patience::None | Patience::Unknown(_) | Patience::Forever => None,
         });
         let lost = if cycle.policy.fail_over { lost_at(&candidate.info, &cycle.request) } else { None };
         for end in ends.chain(lost).filter(|end| *end > cycle.request.now) {
