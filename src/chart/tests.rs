@@ -103,6 +103,14 @@ fn schemas_are_refused_as_helm_does() {
 }
 
 #[test]
+fn charts_of_other_versions_are_refused() {
+    for (version, want) in [("v1", None), ("v2", None), ("", None), ("v3", Some("invalid chart apiVersion")), ("x", Some("unsupported chart version"))] {
+        let files = BTreeMap::from([("Chart.yaml".to_owned(), format!("apiVersion: {version}\nname: c\nversion: 0.1.0\n").into_bytes())]);
+        assert_eq!(load(files).err().map(|e| e.to_string()).as_deref(), want, "{version}");
+    }
+}
+
+#[test]
 fn equal_requests_give_equal_bytes() {
     let t = "{{ randAlphaNum 20 }} {{ uuidv4 }} {{ now }} {{ encryptAES \"k\" \"x\" }}";
     let a = render(t, &Val::Nil, Engine::Direct).expect("renders").notes;

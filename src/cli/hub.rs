@@ -44,7 +44,7 @@ pub(crate) async fn run(args: HubArgs, filter: Option<admin::LogFilter>) -> Resu
     door.check("serving", move || if listening.load(std::sync::atomic::Ordering::Acquire) { Ok(()) } else { Err("the API is not served yet".to_owned()) });
     let metrics = hub.metrics().clone();
     door.metrics(move || metrics.render());
-    open_door(door, args.admin, filter, &tasks).await?;
+    open_door("hub", door, args.admin, filter, &tasks).await?;
     let served = serve(hub, parent, options, tasks.token().clone(), move |address| {
         serving.store(true, std::sync::atomic::Ordering::Release);
         say(&format!("the hub serves at https://{address}"));

@@ -15,14 +15,14 @@ struct Part {
     tasks: Tasks,
 }
 
-async fn part(args: &PartArgs, filter: Option<admin::LogFilter>, metrics: &engine::Registry) -> Result<Part> {
+async fn part(name: &'static str, args: &PartArgs, filter: Option<admin::LogFilter>, metrics: &engine::Registry) -> Result<Part> {
     let shutdown = CancellationToken::new();
     let tasks = Tasks::new(&shutdown);
     let reached = child_of(args.kubeconfig.as_deref()).await?;
     let door = admin::Door::default();
     let registry = metrics.clone();
     door.metrics(move || registry.render());
-    open_door(door, args.admin, filter, &tasks).await?;
+    open_door(name, door, args.admin, filter, &tasks).await?;
     Ok(Part { client: reached.client, shutdown, tasks })
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn scheduler(args: SchedulerArgs, filter: Option<admin::LogFilt
     options.framework = crate::schedule::framework(args.config.as_deref())?;
     let args = args.part;
     options.leader_elect = !args.no_leader_election;
-    let part = part(&args, filter, &options.metrics).await?;
+    let part = part("scheduler", &args, filter, &options.metrics).await?;
     let run = scheduler::run(part.client, options, part.tasks.token().clone());
     finish(Box::pin(run), &part.shutdown, &part.tasks).await
 }
@@ -66,7 +66,7 @@ pub(crate) async fn controllers(args: ControllersArgs, filter: Option<admin::Log
     let mut options = controllers::Options::standard();
     options.chart_pool = Some(registry::Pool::shared());
     options.git = Some(git(&args.part));
-    let part = part(&args.part, filter, &options.metrics).await?;
+    let part = part("controllers", &args.part, filter, &options.metrics).await?;
     let (client, shutdown, tasks) = (part.client.clone(), part.shutdown.clone(), part.tasks.clone());
     if args.bootstrap_token {
         let client = client.clone();
@@ -82,7 +82,7 @@ pub(crate) async fn controllers(args: ControllersArgs, filter: Option<admin::Log
 /// Runs the source controller.
 pub(crate) async fn source(args: PartArgs, filter: Option<admin::LogFilter>) -> Result<ExitCode> {
     let options = source::Options::usual(git(&args));
-    let part = part(&args, filter, &options.metrics).await?;
+    let part = part("source", &args, filter, &options.metrics).await?;
     let (client, shutdown, tasks) = (part.client.clone(), part.shutdown.clone(), part.tasks.clone());
     let run = async {
         elected(&args, &part, "anabranch-source", |term| {

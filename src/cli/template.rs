@@ -276,15 +276,16 @@ fn seed() -> u64 {
 
 fn request(words: &Words) -> Result<Request, String> {
     let mut req = Request { now: now(), seed: seed(), ..Request::default() };
-    if let Some(namespace) = words.last("namespace") {
-        req.namespace = namespace.to_owned();
+    let named = words.last("namespace").map(str::to_owned).or_else(|| std::env::var("HELM_NAMESPACE").ok());
+    if let Some(namespace) = named.filter(|n| !n.is_empty()) {
+        req.namespace = namespace;
     }
-    if let Some(version) = words.last("kube-version") {
+    if let Some(version) = words.last("kube-version").filter(|v| !v.is_empty()) {
         req.kube_version = Some(parse_kube(version).map_err(|e| format!("invalid kube version '{version}': {e}"))?);
     }
     req.api_versions.extend(words.all("api-versions").flat_map(|list| list.split(',')).map(str::to_owned));
     req.show_only.extend(words.all("show-only").cloned());
-    req.include_crds = words.is_on("include-crds")? && !words.is_on("skip-crds")?;
+    req.include_crds = words.is_on("include-crds")?;
     req.skip_tests = words.is_on("skip-tests")?;
     req.no_hooks = words.is_on("no-hooks")?;
     req.is_upgrade = words.is_on("is-upgrade")?;
@@ -305,6 +306,9 @@ fn request(words: &Words) -> Result<Request, String> {
     }
     if words.is_on("validate")? {
         return Err("--validate needs a cluster, and nothing is asked while rendering".to_owned());
+    }
+    if words.is_on("dependency-update")? {
+        return Err("--dependency-update is not supported; run: helm dependency build".to_owned());
     }
     if words.last("post-renderer").is_some() {
         return Err("--post-renderer is not supported".to_owned());

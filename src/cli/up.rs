@@ -38,7 +38,7 @@ pub(crate) async fn run(args: UpArgs, filter: Option<admin::LogFilter>) -> Resul
     let ready = parent.api.clone();
     door.check("parent", move || if ready.ready() { Ok(()) } else { Err("its store takes no writes".to_owned()) });
     door.metrics(move || metrics.render());
-    open_door(door, config.admin, filter, &tasks).await?;
+    open_door("up", door, config.admin, filter, &tasks).await?;
     say(&format!("parent at {}; kubeconfig {}", parent.url, dir.join("kubeconfig").display()));
     say(&format!(
         "let a cluster join:\n  anabranch agent --parent {} --token \"$(cat {})\" --parent-ca {} --kubeconfig CHILD --name NAME",

@@ -51,10 +51,10 @@ fn help(name: &str) -> String {
         "turns_total" => "Turns of controllers by how they ended.",
         "turn_seconds" => "How long turns of controllers take.",
         "delivery_turn_seconds" => "How long it takes to write the branches that changed.",
-        "delivery_pushes_total" => "Pushes to delivery repositories by result.",
+        "delivery_pushes_total" => "Pushes to delivery repositories.",
         "delivery_faulty_branches" => "Branches that could not be written at the last look, by GitTarget.",
         "source_turn_seconds" => "How long it takes to bring a revision of a repository into the parent.",
-        "objects_applied_total" => "Objects written into the child by what was done.",
+        "objects_applied_total" => "Objects written into the child.",
         "apply_faults_total" => "Objects that the child refused, by reason.",
         "branch_errors_total" => "Failed looks at the cluster's branch.",
         "events_dropped_total" => "Events that were not written because too many waited.",
@@ -63,6 +63,10 @@ fn help(name: &str) -> String {
         "clusternet_scheduler_schedule_attempts_total" => "Attempts to schedule Subscriptions by result and profile.",
         "clusternet_scheduler_e2e_scheduling_duration_seconds" => "Time from the beginning of a scheduling attempt to its written result.",
         "clusternet_scheduler_scheduling_algorithm_duration_seconds" => "Time of the scheduling algorithm.",
+        "clusternet_scheduler_framework_extension_point_duration_seconds" => "Time of an extension point, of one cycle in ten; of binding, of each.",
+        "clusternet_scheduler_plugin_execution_duration_seconds" => "Time of a plugin at an extension point, of some of its calls.",
+        "clusternet_scheduler_scheduler_goroutines" => "Tasks under way by the work they do.",
+        "clusternet_scheduler_permit_wait_duration_seconds" => "Time that decisions waited for permission, by result.",
         "process_start_time_seconds" => "Start of the process in seconds since the epoch.",
         "process_resident_memory_bytes" => "Resident memory of the process in bytes.",
         _ => "",
@@ -118,6 +122,16 @@ impl Registry {
             return;
         }
         self.series.write().gauges.entry(key).or_default().store(value, Ordering::Relaxed);
+    }
+
+    /// Moves a gauge.
+    pub fn shift(&self, name: &'static str, labels: Labels<'_>, by: i64) {
+        let key = (name, key(labels));
+        if let Some(gauge) = self.series.read().gauges.get(&key) {
+            gauge.fetch_add(by, Ordering::Relaxed);
+            return;
+        }
+        self.series.write().gauges.entry(key).or_default().fetch_add(by, Ordering::Relaxed);
     }
 
     /// Observes a duration (name ends in `_seconds`).
@@ -192,6 +206,9 @@ mod tests {
         registry.observe("turn_seconds", &[], Duration::from_millis(3));
         let text = registry.render();
         assert!(text.contains("anabranch_turns_total{controller=\"a\\\"b\"} 3"), "{text}");
+        registry.shift("depth", &[], -2);
+        registry.shift("rise", &[], 3);
+        assert!(registry.render().contains("anabranch_depth 5") && registry.render().contains("anabranch_rise 3"));
         assert!(text.contains("anabranch_depth 7") && text.contains("turn_seconds_bucket{le=\"0.005\"} 1"), "{text}");
         assert!(text.contains("turn_seconds_bucket{le=\"0.0025\"} 0"), "{text}");
         assert!(text.contains("# HELP anabranch_turn_seconds How long"), "{text}");

@@ -134,7 +134,7 @@ pub async fn run(args: AgentArgs, filter: Option<admin::LogFilter>) -> Result<Ex
     let door = admin::Door::default();
     let metrics = options.metrics.clone();
     door.metrics(move || metrics.render());
-    open_door(door, args.admin, filter, &tasks).await?;
+    open_door("agent", door, args.admin, filter, &tasks).await?;
     let run = agent::run(child.client, options, tasks.token().clone());
     finish(Box::pin(run), &shutdown, &tasks).await
 }

@@ -37,12 +37,12 @@ pub async fn child_of(kubeconfig: Option<&Path>) -> Result<Reached> {
     Ok(Reached { client, url })
 }
 
-/// Opens the side door of a part.
-pub async fn open_door(door: admin::Door, address: SocketAddr, filter: Option<admin::LogFilter>, tasks: &Tasks) -> Result<()> {
+/// Opens the side door of a part; `part` is its word on the command line.
+pub async fn open_door(part: &'static str, door: admin::Door, address: SocketAddr, filter: Option<admin::LogFilter>, tasks: &Tasks) -> Result<()> {
     if let Some(filter) = filter {
         door.log_filter(filter);
     }
-    door.metrics(process_metrics());
+    door.metrics(process_metrics(part));
     let token = tasks.token().clone();
     let (bound, serve) = door.open(address, async move { token.cancelled().await }).await?;
     say(&format!("health and metrics at http://{bound}"));
@@ -51,7 +51,7 @@ pub async fn open_door(door: admin::Door, address: SocketAddr, filter: Option<ad
 }
 
 /// What every process says of itself, under the names that Prometheus' own clients use.
-fn process_metrics() -> impl Fn() -> String + Send + Sync + 'static {
+fn process_metrics(part: &'static str) -> impl Fn() -> String + Send + Sync + 'static {
     let registry = engine::Registry::new();
     let began = jiff::Timestamp::now().as_second();
     move || {
@@ -61,7 +61,7 @@ fn process_metrics() -> impl Fn() -> String + Send + Sync + 'static {
         if let Some(pages) = resident {
             registry.gauge("process_resident_memory_bytes", &[], pages * 4096);
         }
-        registry.gauge("anabranch_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+        registry.gauge("anabranch_build_info", &[("part", part), ("version", env!("CARGO_PKG_VERSION"))], 1);
         registry.render()
     }
 }

@@ -60,24 +60,13 @@ pub(crate) async fn prepare_parent(plane: &ControlPlane) {
             "metadata": {"name": "clusternet-hub-proxy", "namespace": "clusternet-system", "annotations": {"kubernetes.io/service-account.name": "clusternet-hub-proxy"}},
         }),
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "clusternet-hub", "namespace": "clusternet-system"}, "spec": {"type": "ExternalName", "externalName": "localhost"}}),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "clusternet:system:socketsproxy"},
-            "rules": [
-                {"apiGroups": ["proxies.clusternet.io"], "resources": ["sockets/proxy"], "verbs": ["*"]},
-                {"apiGroups": [""], "resources": ["users"], "resourceNames": ["clusternet"], "verbs": ["impersonate"]},
-                {"apiGroups": ["authentication.k8s.io"], "resources": ["userextras/clusternet-token", "userextras/clusternet-certificate", "userextras/clusternet-privatekey"], "verbs": ["impersonate"]},
-            ],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "clusternet:system:socketsproxy"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "clusternet:system:socketsproxy"},
-            "subjects": [
-                {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:unauthenticated"},
-                {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated"},
-            ],
-        }),
     ];
     apply_all(&plane.admin, &objects).await;
+    // Who may use the tunnels is what an installation says.
+    let mut installed = documents(&crate::e2e::deploy().join("parent/install.yaml"));
+    installed.retain(|object| object["metadata"]["name"] == "clusternet:system:socketsproxy");
+    assert_eq!(installed.len(), 2, "a role and its binding");
+    apply_all(&plane.admin, &installed).await;
 }
 
 async fn prepare_child(plane: &ControlPlane) {

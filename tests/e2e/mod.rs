@@ -3,6 +3,8 @@
 //! On a real parent everything is installed from `deploy/`, and each part runs as a process with exactly the ServiceAccount
 //! that `deploy/` gives it: a missing rule is a failing test.
 
+mod forbidden;
+mod helm;
 mod parent;
 mod tokens;
 mod walk;

@@ -100,6 +100,12 @@ fn build(files: Vec<(String, Vec<u8>)>, depth: usize) -> Result<Chart, String> {
             }
         }
     }
+    match md.as_ref().map(|m| m.api_version.as_str()) {
+        _ if depth > 0 => {}
+        None | Some("v1" | "v2") => {}
+        Some("v3") => return Err("invalid chart apiVersion".into()),
+        Some(_) => return Err("unsupported chart version".into()),
+    }
     let mut chart = Chart {
         metadata: Metadata::default(),
         values: Val::map(Tree::new()),

@@ -173,8 +173,9 @@ impl Parser<'_> {
 
     fn index(&mut self) -> Res<i64> {
         let (t, last) = self.until(&[']']);
+        // Helm 4 takes it as the end of all that is given.
         if last.is_none() {
-            return bad("error parsing index: EOF");
+            return Err(End::Eof);
         }
         match t.parse::<i64>() {
             Ok(i) if !t.starts_with('+') || !t.is_empty() => Ok(i),

@@ -8,8 +8,10 @@ mod patch;
 mod read;
 mod resources;
 mod write;
+#[cfg(test)]
+mod write_tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use apiserver::body::{self, Body};
 use apiserver::path::Info;
@@ -49,6 +51,8 @@ struct Call {
     info: Info,
     query: Query,
     accept: String,
+    /// Set where the parent could not be asked about the object.
+    untried: Arc<OnceLock<()>>,
 }
 
 impl Shadow {
@@ -98,8 +102,20 @@ impl Shadow {
             query: Query::parse(parts.uri.query()),
             accept: header(http::header::ACCEPT),
             info,
+            untried: Arc::default(),
         };
         call.check_subresource()?;
+        let mut response = call.dispatch(header, body).await?;
+        if let Some(warning) = call.warning() {
+            response.headers_mut().append(http::header::WARNING, warning);
+        }
+        Ok(response)
+    }
+}
+
+impl Call {
+    async fn dispatch(&self, header: impl Fn(http::header::HeaderName) -> String, body: Body) -> Result<Response<Body>, ApiError> {
+        let call = self;
         match call.info.verb {
             "get" => call.get().await,
             "list" => call.list().await,
@@ -113,9 +129,14 @@ impl Shadow {
             _ => Err(ApiError::method_not_allowed()),
         }
     }
-}
 
-impl Call {
+    /// What the caller should know although the object was stored.
+    fn warning(&self) -> Option<http::HeaderValue> {
+        self.untried.get()?;
+        let (plural, group) = (&self.kind.plural, &self.kind.group);
+        http::HeaderValue::from_str(&format!("299 - \"stored untried: the hub may not create {plural}.{group} in the parent; add the group to hub.tries of its chart\"")).ok()
+    }
+
     fn inner(&self) -> &Inner {
         &self.shadow.inner
     }

@@ -103,7 +103,7 @@ impl Call {
     fn clone_for_create(&self) -> Call {
         let mut info = self.info.clone();
         info.name.clear();
-        Call { shadow: self.shadow.clone(), kind: self.kind.clone(), query: self.query.clone(), accept: self.accept.clone(), info }
+        Call { shadow: self.shadow.clone(), kind: self.kind.clone(), query: self.query.clone(), accept: self.accept.clone(), info, untried: self.untried.clone() }
     }
 
     fn schema(&self) -> Option<schema::Kind> {

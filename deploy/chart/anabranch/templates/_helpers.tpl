@@ -10,6 +10,13 @@ app.kubernetes.io/name: anabranch
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
+{{- /* In a policy: it speaks about one part's account. */}}
+{{- define "anabranch.account" -}}
+matchConditions:
+    - name: the-account
+      expression: request.userInfo.username == 'system:serviceaccount:clusternet-system:{{ . }}'
+{{- end }}
+
 {{- /* A Deployment of one part: dict "root" "component" "account" "settings" "args" "ports" "mirrors" "env" "volumes" "mounts" */}}
 {{- define "anabranch.deployment" -}}
 apiVersion: apps/v1
