@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::apps::{Feed, FeedInventory, Subscription};
+use api::apps::{Feed, FeedInventory, SchedulingStrategy, Subscription};
 use serde_json::{Value, json};
 
 use crate::placement::divide;
@@ -77,7 +77,8 @@ pub fn scalers<'a>(feeds: &[Feed], template: impl Fn(&Feed) -> Option<&'a Value>
     out
 }
 
-/// What a cluster gets of a feed; `None` for feeds that are not divided.
+/// What a cluster gets of a feed; `None` for feeds that are not divided. One that the scheduler has not divided yet, since it joined
+/// others that are, gets nothing: the first that a child sees of a workload is its share.
 #[must_use]
 pub fn share(subscription: &Subscription, inventory: Option<&FeedInventory>, scalers: &Scalers, cluster: &str, feed: &Feed) -> Option<Vec<Change>> {
     let status = subscription.status.as_ref()?;
@@ -97,6 +98,9 @@ pub fn share(subscription: &Subscription, inventory: Option<&FeedInventory>, sca
     let order = inventory?.spec.feeds.iter().find(|order| order.feed == *feed)?;
     if order.desired_replicas.is_none() || order.replica_json_path.is_empty() {
         return None;
+    }
+    if subscription.spec.scheduling_strategy == SchedulingStrategy::Dividing && !status.replicas.is_empty() && !status.replicas.contains_key(&key) {
+        return Some(vec![Change::Set(order.replica_json_path.clone(), 0)]);
     }
     let shares = shares(&key)?;
     let most = *shares.get(at)?;
@@ -158,5 +162,28 @@ mod tests {
         assert_eq!(of("c/d", 1), bounds(1, 1));
         assert_eq!(of("c/a", 0).as_deref(), Some(r#"[{"path":"/spec/replicas","op":"remove"}]"#));
         assert_eq!(of("c/d", 0).as_deref(), Some(r#"[{"path":"/spec/replicas","value":0,"op":"add"}]"#));
+    }
+
+    #[test]
+    fn a_feed_that_joins_gets_nothing_until_it_is_divided() {
+        let feed = |name: &str| Feed { api_version: "apps/v1".into(), kind: "Deployment".into(), namespace: "n".into(), name: name.into() };
+        let feeds = [feed("old"), feed("new")];
+        let workload = json!({"spec": {"replicas": 6, "template": {"spec": {"containers": []}}}});
+        let orders = feeds.iter().map(|feed| crate::inventory::order(feed, &workload, None, &Scalers::new())).collect();
+        let inventory = FeedInventory::new("s", api::apps::FeedInventorySpec { feeds: orders });
+        let of = |strategy: &str, replicas: Value| {
+            let object = json!({
+                "metadata": {"name": "s", "namespace": "f"}, "spec": {"schedulingStrategy": strategy, "subscribers": [], "feeds": feeds},
+                "status": {"bindingClusters": ["c/a", "c/b"], "replicas": replicas},
+            });
+            let subscription = Subscription::from_object(&object).expect("reads");
+            share(&subscription, Some(&inventory), &Scalers::new(), "c/a", &feeds[1])
+        };
+        let set = |n: i32| Some(vec![Change::Set("/spec/replicas".to_owned(), n)]);
+        assert_eq!(of("Dividing", json!({"apps/v1/Deployment/n/old": [4, 2]})), set(0));
+        assert_eq!(of("Dividing", json!({"apps/v1/Deployment/n/old": [4, 2], "apps/v1/Deployment/n/new": [1, 5]})), set(1));
+        // What was copied before stays as it is until the first division.
+        assert_eq!(of("Dividing", json!({})), None);
+        assert_eq!(of("Replication", json!({"apps/v1/Deployment/n/old": []})), None);
     }
 }

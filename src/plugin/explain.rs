@@ -95,9 +95,9 @@ fn noted(conditions: &[Condition]) -> String {
     format!("\n{}", table(&rows))
 }
 
-/// The last events of the scheduler.
+/// The last events of the scheduler, and of feeds that it waits for.
 fn told(mut events: Vec<Event>) -> String {
-    events.retain(|event| matches!(event.reason.as_deref(), Some("Scheduled" | "FailedScheduling" | "Preempted" | "WaitingForFeedInventory")));
+    events.retain(|event| matches!(event.reason.as_deref(), Some("Scheduled" | "FailedScheduling" | "Preempted" | "UnParseableFeeds" | "WaitingForFeedInventory")));
     events.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0).or(event.event_time.as_ref().map(|time| time.0)));
     let mut rows = vec![["EVENT", "COUNT", "MESSAGE"].map(str::to_owned).to_vec()];
     for event in events.iter().rev().take(5) {

@@ -153,7 +153,11 @@ impl Job<'_> {
                     let undone = self.uninstall(std::slice::from_ref(&record)).await;
                     record.info.description = format!("Release \"{}\" failed, and has been uninstalled due to atomic being set: {why}", self.owner.name);
                     let error = match undone {
-                        Ok(()) => error,
+                        // Its revision went with it: the next one is an installation again.
+                        Ok(()) => {
+                            record.version = version - 1;
+                            error
+                        }
                         Err(source) => DeployError::Twice { first: why, verb: "uninstalling", source: Box::new(source) },
                     };
                     return Outcome { record: Some(record), error: Some(error) };

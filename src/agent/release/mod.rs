@@ -387,8 +387,11 @@ impl Releases {
     /// Between two tries of a wish that failed: what runs stays, is put back where somebody changes it, and is told as what it is.
     async fn hold(&self, release: &HelmRelease, owner: &Owner, last: Option<&Record>, failed: &Failed) -> Next {
         let last = last.filter(|last| last.info.status == word::DEPLOYED);
-        let before = last.map_or_else(|| release.status.clone().unwrap_or_default(), status::of);
-        self.tell(release, HelmReleaseStatus { phase: word::FAILED.to_owned(), description: failed.why.clone(), ..before }).await;
+        let told = match last {
+            Some(last) => status::after_failure(last, &failed.why),
+            None => HelmReleaseStatus { phase: word::FAILED.to_owned(), description: failed.why.clone(), ..release.status.clone().unwrap_or_default() },
+        };
+        self.tell(release, told).await;
         let left = self.left(failed).max(MOMENT);
         match last {
             Some(last) if plan::rendered::is_deployed(release) => match self.mend(release, owner, last).await {
@@ -417,7 +420,8 @@ impl Releases {
         self.session.shared.metrics.count("release_failures_total", &[], 1);
         self.recorder.record(Regarding::of(release), EventKind::Warning, Reason::HelmReleaseFailure.as_str(), why.clone());
         let now = status::after_failure(&record, &why);
-        self.remember(release, &now.description).await;
+        // What runs beside the failure may change until the next try, and is told anew.
+        self.remember(release, if record.info.status == word::DEPLOYED { &why } else { &now.description }).await;
         self.tell(release, now).await;
         // Looked at once more: what stands now is put back from then on.
         Ok(Next::After(Duration::ZERO))

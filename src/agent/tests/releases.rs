@@ -221,7 +221,7 @@ async fn a_failed_upgrade_goes_back_and_a_failed_atomic_install_goes() {
 
     world.release("wick", &bad, "1.1.0", json!({"atomic": true}), None).await;
     world.end_job("wick-check", "Failed").await;
-    let status = world.release_is("wick", "failed", 1).await;
+    let status = world.release_is("wick", "failed", 0).await;
     assert!(status.description.contains("has been uninstalled due to atomic being set"), "{}", status.description);
     assert!(world.records("wick").await.is_empty());
     world.told("wick-helm", |s| s.phase == Some(DescriptionPhase::Failure) && !s.reason.is_empty()).await;
