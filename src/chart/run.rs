@@ -3,8 +3,8 @@
 use crate::func::{GoErr, Out, Rng, err};
 use crate::limit::Limits;
 use crate::template::ast::Tree;
-use crate::template::eval;
 use crate::template::parse::{Trees, parse};
+use crate::template::step;
 use crate::text::quote::quote;
 use crate::value::{Str, Time, Val};
 use std::collections::BTreeMap;
@@ -231,7 +231,7 @@ impl Runtime {
     /// Executes a template on the engine of this render.
     pub(crate) fn dispatch(&mut self, tree: &Arc<Tree>, data: Val, out: &mut Vec<u8>) -> Result<(), GoErr> {
         stacker::maybe_grow(128 << 10, 2 << 20, || match self.env.engine {
-            Engine::Direct => eval::execute(self, tree, data, out),
+            Engine::Direct => step::execute(self, tree, data, out),
             Engine::Jinja => crate::lower::vm::execute(self, tree, data, out),
         })
     }

@@ -1,17 +1,21 @@
 //! Whether a chart exists: the port to chart repositories, and the turn that writes the answer into the HelmChart.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::apps::{HelmChart, HelmChartPhase, HelmOptions};
+use api::apps::{Description, HelmChart, HelmChartPhase, HelmOptions};
 use api::reason::Reason;
 use engine::{Key, Next, Settled, TurnError};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use plan::step::{Step, Version, app_ref};
 use serde_json::json;
 
+use crate::rendering::failed;
 use crate::world::World;
 
 /// What a repository says of a chart.
@@ -91,35 +95,38 @@ const SECRETS: Duration = Duration::from_secs(300);
 impl World {
     /// Puts the pull secrets of a Description's charts, and the seeds of their random values, where the cluster's agent may read them: it
     /// reads its own namespace only. Before there are HelmReleases, so that the agent finds them.
-    pub(crate) async fn share_pull_secrets(&self, description: &api::apps::Description) -> Result<Next, TurnError> {
+    pub(crate) async fn share_pull_secrets(&self, description: &Description) -> Result<Next, TurnError> {
         self.share_seeds(description).await?;
         let wanted = plan::releases::pull_secrets(description);
         if wanted.is_empty() || description.metadata.deletion_timestamp.is_some() {
             return Ok(Next::Done);
         }
-        let failed = |error: kube::Error| TurnError::new(Reason::ChartLocateFailure.as_str(), engine::Class::Again, error);
-        let here: Api<Secret> = Api::namespaced(self.client.clone(), description.metadata.namespace.as_deref().unwrap_or_default());
         for (release, (namespace, name)) in wanted {
             let there: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
             // Without the Secret the repository says what is missing.
             let Some(secret) = there.get_opt(&name).await.map_err(failed)? else { continue };
-            let copy = plan::releases::pull_secret_name(&release);
-            if here.get_opt(&copy).await.map_err(failed)?.is_some_and(|have| have.data == secret.data) {
-                continue;
-            }
-            let object = json!({
-                "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-                "metadata": {
-                    "name": copy,
-                    "labels": {api::known::label::CREATED_BY: api::known::component::CONTROLLER_MANAGER},
-                    "ownerReferences": [plan::step::owner("Description", &description.metadata)],
-                },
-                "data": secret.data,
-            });
-            let how = kube::api::PatchParams::apply(api::known::manager::CONTROLLERS).force();
-            here.patch(&copy, &how, &kube::api::Patch::Apply(&object)).await.map_err(failed)?;
+            self.keep_secret(description, &plan::releases::pull_secret_name(&release), secret.data.as_ref()).await?;
         }
         Ok(Next::After(SECRETS))
+    }
+
+    /// Writes a Secret beside a Description, which takes it away with it, unless it is there as it shall be.
+    pub(crate) async fn keep_secret(&self, description: &Description, name: &str, data: Option<&BTreeMap<String, ByteString>>) -> Result<(), TurnError> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), description.metadata.namespace.as_deref().unwrap_or_default());
+        if api.get_opt(name).await.map_err(failed)?.is_some_and(|have| have.data.as_ref() == data) {
+            return Ok(());
+        }
+        let object = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": {
+                "name": name,
+                "labels": {api::known::label::CREATED_BY: api::known::component::CONTROLLER_MANAGER},
+                "ownerReferences": [plan::step::owner("Description", &description.metadata)],
+            },
+            "data": data,
+        });
+        api.patch(name, &PatchParams::apply(api::known::manager::CONTROLLERS).force(), &Patch::Apply(&object)).await.map_err(failed)?;
+        Ok(())
     }
 
     /// A turn over a HelmChart: asks whether it exists and writes that down.

@@ -117,7 +117,7 @@ impl Renders {
     }
 }
 
-fn failed(error: kube::Error) -> TurnError {
+pub(crate) fn failed(error: kube::Error) -> TurnError {
     TurnError::new(Reason::ChartLocateFailure.as_str(), engine::Class::Again, error)
 }
 
@@ -198,20 +198,7 @@ impl World {
         if self.renders.seeded.lock().get(&key) == Some(&seeds) {
             return Ok(());
         }
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
-        let name = rendered::seeds_name(&key.name);
-        if api.get_opt(&name).await.map_err(failed)?.and_then(|have| have.data).as_ref() != Some(&seeds) {
-            let object = json!({
-                "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-                "metadata": {
-                    "name": name,
-                    "labels": {api::known::label::CREATED_BY: api::known::component::CONTROLLER_MANAGER},
-                    "ownerReferences": [plan::step::owner("Description", &description.metadata)],
-                },
-                "data": seeds,
-            });
-            api.patch(&name, &PatchParams::apply(api::known::manager::CONTROLLERS).force(), &Patch::Apply(&object)).await.map_err(failed)?;
-        }
+        self.keep_secret(description, &rendered::seeds_name(&key.name), Some(&seeds)).await?;
         self.renders.seeded.lock().insert(key, seeds);
         Ok(())
     }

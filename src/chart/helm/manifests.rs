@@ -329,11 +329,6 @@ pub fn as_hook(document: Document) -> Option<Hook> {
     })
 }
 
-/// The text, invalid bytes replaced.
-fn owned(bytes: &[u8]) -> String {
-    crate::text::lossy(bytes).into_owned()
-}
-
 /// Sorts rendered files (by path) into hooks and other documents; `heads` knows those that were read before.
 pub fn sort(files: &BTreeMap<String, Vec<u8>>, rules: Rules, heads: &Heads) -> Result<(Vec<Hook>, Vec<Document>), String> {
     let (mut hooks, mut docs) = (Vec::new(), Vec::new());
@@ -344,7 +339,7 @@ pub fn sort(files: &BTreeMap<String, Vec<u8>>, rules: Rules, heads: &Heads) -> R
         }
         for content in split(text, rules) {
             let head = heads.of(content).map_err(|e| format!("YAML parse error on {path}: {e}"))?;
-            let document = Document { path: path.clone(), content: owned(content), head };
+            let document = Document { path: path.clone(), content: crate::text::lossy(content).into_owned(), head };
             if document.head.annotations.contains_key("helm.sh/hook") {
                 hooks.extend(as_hook(document));
             } else {

@@ -40,7 +40,7 @@ pub(super) fn of(schema: &Value) -> Option<&'static Draft> {
 }
 
 fn read(draft: u16, text: &str) -> Option<Prepared> {
-    Some(Prepared::of(serde_json::from_str(text).ok()?, draft))
+    Some(Prepared::of(serde_json::from_str(text).ok()?, draft, true))
 }
 
 /// 2019-09 and 2020-12: one part for each vocabulary.

@@ -70,26 +70,23 @@ impl Prepared {
         })?;
         let Some(draft) = metaschema::of(&root) else {
             let url = root["$schema"].as_str().unwrap_or_default();
-            return Err(format!("{REMOTE} {}: it cannot be loaded while rendering", crate::text::quote::quote(url.as_bytes())));
+            return Err(remote(url, "it cannot be loaded while rendering"));
         };
         if let Some(meta) = draft.schema()
             && let Some(text) = meta.refuse(&root)
         {
             return Err(format!("\"file:///values.schema.json#\" is not valid against metaschema: jsonschema validation failed with '{}#'\n{text}", draft.url));
         }
-        let prepared = Self { meta: false, ..Self::of(root, draft.number) };
-        Validator::new(&prepared).check_refs(&prepared.root)?;
-        if prepared.draft < 7 {
-            patterns(&prepared.root, "")?;
-        }
+        let prepared = Self::of(root, draft.number, false);
+        Validator::new(&prepared).check_parts(&prepared.root, "")?;
         Ok(prepared)
     }
 
-    /// A schema of schemas of a draft.
-    pub(super) fn of(root: Value, draft: u16) -> Self {
+    /// A schema of a draft; `meta` where it is one of schemas.
+    pub(super) fn of(root: Value, draft: u16, meta: bool) -> Self {
         let mut ids = Vec::new();
         index(&root, "", &mut ids, 0);
-        Self { root, draft, meta: true, ids }
+        Self { root, draft, meta, ids }
     }
 
     /// What is wrong with an instance.
@@ -104,22 +101,6 @@ impl Prepared {
             show(cause, 1, &mut out);
         }
         Some(out.trim_start_matches('\n').to_owned())
-    }
-}
-
-/// Names of `patternProperties` are patterns; the metaschemas of the first drafts do not say so.
-fn patterns(schema: &Value, pointer: &str) -> Result<(), String> {
-    match schema {
-        Value::Object(map) => {
-            for name in map.get("patternProperties").and_then(Value::as_object).into_iter().flat_map(Map::keys) {
-                if let Err(e) = crate::func_regex(name) {
-                    return Err(format!("invalid regex {} at \"file:///values.schema.json#{pointer}/patternProperties\": {e}", crate::text::quote::quote(name.as_bytes())));
-                }
-            }
-            map.iter().filter(|(key, _)| !matches!(key.as_str(), "enum" | "const" | "default" | "examples")).try_for_each(|(key, below)| patterns(below, &format!("{pointer}/{key}")))
-        }
-        Value::Array(all) => all.iter().enumerate().try_for_each(|(i, below)| patterns(below, &format!("{pointer}/{i}"))),
-        _ => Ok(()),
     }
 }
 
@@ -225,9 +206,6 @@ fn number_text(v: &Value) -> String {
 
 /// A number in a fault about a bound: thousands are set off.
 fn grouped(text: &str) -> String {
-    let (sign, digits) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
-    let (whole, fraction) = digits.find(['.', 'e']).map_or((digits, ""), |at| digits.split_at(at));
-    let mut out = sign.to_owned();
     // Powers of ten are written as such.
     if let Some((mantissa, power)) = text.split_once('e') {
         let high = |c: char| match c {
@@ -240,6 +218,9 @@ fn grouped(text: &str) -> String {
         };
         return format!("{mantissa}×10{}", power.trim_start_matches('+').chars().map(high).collect::<String>());
     }
+    let (sign, digits) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
+    let (whole, fraction) = digits.find('.').map_or((digits, ""), |at| digits.split_at(at));
+    let mut out = sign.to_owned();
     for (i, digit) in whole.chars().enumerate() {
         if i > 0 && (whole.len() - i) % 3 == 0 {
             out.push(',');
@@ -282,15 +263,19 @@ fn names(all: &[&str]) -> String {
     all.iter().map(|n| quoted(n)).collect::<Vec<_>>().join(", ")
 }
 
-const REMOTE: &str = "failing loading";
+/// A document that cannot be had.
+fn remote(url: &str, why: &str) -> String {
+    format!("failing loading {}: {why}", crate::text::quote::quote(url.as_bytes()))
+}
 
 impl<'a> Validator<'a> {
     fn new(schema: &'a Prepared) -> Self {
         Self { schema, depth: std::cell::Cell::new(0) }
     }
 
-    /// References outside the document cannot be followed here.
-    fn check_refs(&self, v: &Value) -> Result<(), String> {
+    /// What no metaschema says: references lead somewhere, outside of the document none can be followed here; and names of
+    /// `patternProperties` are patterns, of which the first drafts do not speak.
+    fn check_parts(&self, v: &Value, pointer: &str) -> Result<(), String> {
         match v {
             Value::Object(m) => {
                 if let Some(r) = m.get("$ref").and_then(Value::as_str)
@@ -305,18 +290,19 @@ impl<'a> Validator<'a> {
                     let url = r.split('#').next().unwrap_or(r);
                     if !url.contains(':') {
                         let path = crate::text::lossy(&crate::func::path_clean(format!("/{url}").as_bytes())).into_owned();
-                        return Err(format!("{REMOTE} {}: open {path}: no such file or directory", crate::text::quote::quote(format!("file://{path}").as_bytes())));
+                        return Err(remote(&format!("file://{path}"), &format!("open {path}: no such file or directory")));
                     }
-                    return Err(format!("{REMOTE} {}: it cannot be loaded while rendering", crate::text::quote::quote(url.as_bytes())));
+                    return Err(remote(url, "it cannot be loaded while rendering"));
                 }
-                for (k, v) in m {
-                    if !matches!(k.as_str(), "enum" | "const" | "default" | "examples") {
-                        self.check_refs(v)?;
+                for name in m.get("patternProperties").and_then(Value::as_object).into_iter().flat_map(Map::keys) {
+                    if let Err(e) = crate::func_regex(name) {
+                        return Err(format!("invalid regex {} at \"file:///values.schema.json#{pointer}/patternProperties\": {e}", crate::text::quote::quote(name.as_bytes())));
                     }
                 }
-                Ok(())
+                let parts = m.iter().filter(|(k, _)| !matches!(k.as_str(), "enum" | "const" | "default" | "examples"));
+                parts.into_iter().try_for_each(|(k, v)| self.check_parts(v, &format!("{pointer}/{k}")))
             }
-            Value::Array(a) => a.iter().try_for_each(|v| self.check_refs(v)),
+            Value::Array(a) => a.iter().enumerate().try_for_each(|(i, v)| self.check_parts(v, &format!("{pointer}/{i}"))),
             _ => Ok(()),
         }
     }

@@ -4,8 +4,7 @@ use super::{CLOSE, END, Lowered, OPEN, Op, PRINT, decode, encode, lower};
 use crate::func::GoErr;
 use crate::run::Runtime;
 use crate::template::ast::Tree;
-use crate::template::eval;
-use crate::template::step::{Answer, Frame, Place};
+use crate::template::step::{Answer, Frame, Place, execute as walk};
 use crate::value::Val;
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, context, syntax::SyntaxConfig};
@@ -207,7 +206,7 @@ fn ready(rt: &Runtime, tree: &Arc<Tree>) -> Option<Arc<Ready>> {
 ///
 /// What the template does wrong, in Go's words.
 pub fn execute(rt: &mut Runtime, tree: &Arc<Tree>, data: Val, out: &mut Vec<u8>) -> Result<(), GoErr> {
-    let Some(ready) = ready(rt, tree) else { return eval::execute(rt, tree, data, out) };
+    let Some(ready) = ready(rt, tree) else { return walk(rt, tree, data, out) };
     let lent = Lent { rt: std::mem::replace(rt, Runtime::placeholder()), frame: Frame::new(data), fault: None };
     let running = Arc::new(Running { tree: tree.clone(), state: Mutex::new(lent) });
     let result = ready.run(&running);

@@ -1,6 +1,6 @@
 //! The direct evaluator: walks the syntax tree with Go's rules and reports faults where Go does.
 
-use super::ast::{At, Branch, Cmd, Expr, File, List, Node, Num, Pipe, Tree, Var};
+use super::ast::{At, Branch, Cmd, Expr, File, List, Node, Num, Pipe, Var};
 use super::method;
 use crate::func::{Func, GoErr, Special, Ty, table};
 use crate::run::Runtime;
@@ -46,14 +46,6 @@ pub(super) struct State<'t, 'x> {
     pub(super) node: At<'t>,
     pub(super) vars: &'x mut Vec<(u32, Cell)>,
     pub(super) out: &'x mut Vec<u8>,
-}
-
-/// Executes a template.
-pub fn execute(rt: &mut Runtime, tree: &Tree, data: Val, out: &mut Vec<u8>) -> Res<()> {
-    let dot = Cell::plain(if matches!(data, Val::Nil) { Val::No } else { data });
-    let mut vars = vec![(0, dot.clone())];
-    let mut s = State { rt, name: &tree.name, file: &tree.file, node: At::None, vars: &mut vars, out };
-    s.list(&dot, &tree.root).map(|_| ())
 }
 
 /// The text of an execution fault at a place.

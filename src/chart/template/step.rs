@@ -38,6 +38,15 @@ pub struct Frame {
     walks: Vec<Walk>,
 }
 
+/// Executes a template by the evaluator alone.
+///
+/// # Errors
+///
+/// As [`Frame::step`].
+pub fn execute(rt: &mut Runtime, tree: &Tree, data: Val, out: &mut Vec<u8>) -> Result<(), GoErr> {
+    Frame::new(data).body(rt, tree, &tree.root, Place::default(), out)
+}
+
 impl Frame {
     /// Starts a template with its data.
     pub fn new(data: Val) -> Self {
